@@ -1,0 +1,2 @@
+//! The ironwright program.
+fn main() {}
