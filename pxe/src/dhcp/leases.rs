@@ -1,0 +1,263 @@
+//! Addresses of the DHCP server mode: one per MAC, whatever client-id is sent (field report D13: ROM, iPXE
+//! and operating system send different ones, and must get one address).
+//!
+//! ```text
+//!          offer                  grant
+//!  (free) ───────▶ offered 60 s ───────▶ leased ──┐ grant: renewed
+//!     ▲               │ time               │  ▲───┘
+//!     └───────────────┴────────────────────┘ release, time: remembered, given to others only when
+//!                                            no address is left that nobody ever had
+//!  decline: quarantined 10 min
+//! ```
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+    net::Ipv4Addr,
+    str::FromStr,
+};
+
+use ironwright_proto::ids::Mac;
+
+/// How long an offered address is kept for a client that has not asked for it yet.
+const OFFER_MS: i64 = 60_000;
+/// How long an address is not given out after a client found it in use.
+const QUARANTINE_MS: i64 = 600_000;
+/// Largest pool.
+pub const MAX_POOL: u32 = 4096;
+
+/// Why a range of addresses is no pool.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PoolError {
+    /// `last` is below `first`.
+    #[error("the pool {0} to {1} is empty")]
+    Empty(Ipv4Addr, Ipv4Addr),
+    /// More than [`MAX_POOL`].
+    #[error("the pool {0} to {1} has more than {MAX_POOL} addresses")]
+    TooLarge(Ipv4Addr, Ipv4Addr),
+}
+
+/// Addresses that may be given out, both ends included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pool {
+    first: u32,
+    last: u32,
+}
+
+impl Pool {
+    /// Checks the range.
+    pub fn new(first: Ipv4Addr, last: Ipv4Addr) -> Result<Self, PoolError> {
+        let pool = Self { first: first.into(), last: last.into() };
+        if pool.last < pool.first {
+            return Err(PoolError::Empty(first, last));
+        }
+        if pool.last - pool.first >= MAX_POOL {
+            return Err(PoolError::TooLarge(first, last));
+        }
+        Ok(pool)
+    }
+
+    /// Is the address one of the pool's?
+    pub fn contains(self, address: Ipv4Addr) -> bool {
+        (self.first..=self.last).contains(&address.into())
+    }
+
+    fn addresses(self) -> impl Iterator<Item = Ipv4Addr> {
+        (self.first..=self.last).map(Ipv4Addr::from)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Lease {
+    address: Ipv4Addr,
+    until_ms: i64,
+    granted: bool,
+}
+
+/// All leases. Bounded by the pool: an address belongs to at most one MAC.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Leases {
+    by_mac: BTreeMap<Mac, Lease>,
+    owner: BTreeMap<Ipv4Addr, Mac>,
+    quarantine: BTreeMap<Ipv4Addr, i64>,
+}
+
+impl Leases {
+    /// The address that this client was granted and still has.
+    pub fn granted(&self, mac: Mac, now_ms: i64) -> Option<Ipv4Addr> {
+        self.by_mac.get(&mac).filter(|lease| lease.granted && now_ms < lease.until_ms).map(|l| l.address)
+    }
+
+    /// The address that this client was offered or granted last.
+    pub fn known(&self, mac: Mac) -> Option<Ipv4Addr> {
+        self.by_mac.get(&mac).map(|lease| lease.address)
+    }
+
+    /// Chooses an address: the client's own, the wished one, one that nobody ever had, or the one that has
+    /// been free for longest. `None` when the pool is exhausted.
+    pub fn offer(&mut self, pool: Pool, mac: Mac, wish: Option<Ipv4Addr>, now_ms: i64) -> Option<Ipv4Addr> {
+        if let Some(lease) = self.by_mac.get_mut(&mac) {
+            lease.until_ms = lease.until_ms.max(now_ms.saturating_add(OFFER_MS));
+            return Some(lease.address);
+        }
+        self.quarantine.retain(|_, until| now_ms < *until);
+        let unused =
+            |address: &Ipv4Addr| !self.owner.contains_key(address) && !self.quarantine.contains_key(address);
+        let address = wish
+            .filter(|address| pool.contains(*address) && unused(address))
+            .or_else(|| pool.addresses().find(unused))
+            .or_else(|| self.take_expired(now_ms))?;
+        self.owner.insert(address, mac);
+        let lease = Lease { address, until_ms: now_ms.saturating_add(OFFER_MS), granted: false };
+        self.by_mac.insert(mac, lease);
+        Some(address)
+    }
+
+    fn take_expired(&mut self, now_ms: i64) -> Option<Ipv4Addr> {
+        let expired = self.by_mac.iter().filter(|(_, lease)| lease.until_ms <= now_ms);
+        let (&mac, &Lease { address, .. }) = expired.min_by_key(|(_, lease)| lease.until_ms)?;
+        self.by_mac.remove(&mac);
+        self.owner.remove(&address);
+        Some(address)
+    }
+
+    /// The client takes what it was offered, or renews.
+    pub fn grant(&mut self, mac: Mac, lease_s: u32, now_ms: i64) {
+        if let Some(lease) = self.by_mac.get_mut(&mac) {
+            lease.granted = true;
+            lease.until_ms = now_ms.saturating_add(i64::from(lease_s) * 1000);
+        }
+    }
+
+    /// The client gives its address back, yet gets it again if it returns in time.
+    pub fn release(&mut self, mac: Mac, now_ms: i64) {
+        if let Some(lease) = self.by_mac.get_mut(&mac) {
+            lease.until_ms = lease.until_ms.min(now_ms);
+        }
+    }
+
+    /// The client found somebody else at the address it was given.
+    pub fn decline(&mut self, mac: Mac, now_ms: i64) {
+        if let Some(lease) = self.by_mac.remove(&mac) {
+            self.owner.remove(&lease.address);
+            self.quarantine.insert(lease.address, now_ms.saturating_add(QUARANTINE_MS));
+        }
+    }
+
+    /// Granted leases as text for a file, one `mac address until_ms` a line.
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        for (mac, lease) in self.by_mac.iter().filter(|(_, lease)| lease.granted) {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{mac} {} {}", lease.address, lease.until_ms);
+        }
+        text
+    }
+
+    /// Takes leases from [`Leases::to_text`]. Lines that no longer fit (another pool, half a line) are skipped
+    /// and counted: their clients ask again and get another address.
+    pub fn read_text(pool: Pool, text: &str) -> (Self, usize) {
+        let mut leases = Self::default();
+        let mut skipped = 0;
+        let mut seen = BTreeSet::new();
+        for line in text.lines() {
+            match parse_line(line) {
+                Some((mac, lease)) if pool.contains(lease.address) && seen.insert(lease.address) => {
+                    if let Some(old) = leases.by_mac.insert(mac, lease) {
+                        leases.owner.remove(&old.address);
+                    }
+                    leases.owner.insert(lease.address, mac);
+                }
+                _ => skipped += 1,
+            }
+        }
+        (leases, skipped)
+    }
+}
+
+fn parse_line(line: &str) -> Option<(Mac, Lease)> {
+    let mut words = line.split(' ');
+    let mac = Mac::from_str(words.next()?).ok()?;
+    let address = words.next()?.parse().ok()?;
+    let until_ms = words.next()?.parse().ok()?;
+    words.next().is_none().then_some((mac, Lease { address, until_ms, granted: true }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(first: u8, last: u8) -> Pool {
+        Pool::new(Ipv4Addr::new(10, 0, 0, first), Ipv4Addr::new(10, 0, 0, last)).unwrap()
+    }
+
+    fn mac(n: u8) -> Mac {
+        Mac([2, 0, 0, 0, 0, n])
+    }
+
+    fn ip(n: u8) -> Ipv4Addr {
+        Ipv4Addr::new(10, 0, 0, n)
+    }
+
+    #[test]
+    fn pools_are_bounded() {
+        assert_eq!(Pool::new(ip(9), ip(8)), Err(PoolError::Empty(ip(9), ip(8))));
+        let far = Ipv4Addr::new(10, 0, 16, 0);
+        assert_eq!(Pool::new(ip(0), far), Err(PoolError::TooLarge(ip(0), far)));
+        assert!(Pool::new(ip(0), Ipv4Addr::new(10, 0, 15, 255)).is_ok());
+    }
+
+    #[test]
+    fn an_exhausted_pool_reuses_the_longest_free_address() {
+        let mut leases = Leases::default();
+        assert_eq!(leases.offer(pool(10, 11), mac(1), None, 0), Some(ip(10)));
+        leases.grant(mac(1), 100, 0);
+        assert_eq!(
+            leases.offer(pool(10, 11), mac(2), Some(ip(10)), 0),
+            Some(ip(11)),
+            "a taken address is no wish"
+        );
+        assert_eq!(leases.offer(pool(10, 11), mac(3), None, OFFER_MS - 1), None);
+        assert_eq!(leases.offer(pool(10, 11), mac(3), None, OFFER_MS), Some(ip(11)), "an offer ends");
+        assert_eq!(leases.granted(mac(1), 99_999), Some(ip(10)));
+        assert_eq!(leases.granted(mac(1), 100_000), None);
+        assert_eq!(
+            leases.offer(pool(10, 11), mac(1), None, 100_000),
+            Some(ip(10)),
+            "a late client gets its own again"
+        );
+    }
+
+    #[test]
+    fn released_and_declined_addresses() {
+        let mut leases = Leases::default();
+        leases.offer(pool(10, 11), mac(1), None, 0);
+        leases.grant(mac(1), 100, 0);
+        leases.release(mac(1), 5);
+        assert_eq!(leases.granted(mac(1), 5), None);
+        assert_eq!(leases.offer(pool(10, 11), mac(1), None, 6), Some(ip(10)));
+        leases.decline(mac(1), 7);
+        assert_eq!(leases.offer(pool(10, 11), mac(1), None, 8), Some(ip(11)));
+        assert_eq!(leases.offer(pool(10, 11), mac(2), None, 9), None, "quarantined");
+        assert_eq!(leases.offer(pool(10, 11), mac(2), None, 7 + QUARANTINE_MS), Some(ip(10)));
+    }
+
+    #[test]
+    fn leases_survive_as_text() {
+        let mut leases = Leases::default();
+        for n in 1..=3 {
+            leases.offer(pool(10, 20), mac(n), None, 0);
+        }
+        leases.grant(mac(1), 60, 0);
+        leases.grant(mac(2), 60, 5);
+        let text = leases.to_text();
+        assert_eq!(text, "02:00:00:00:00:01 10.0.0.10 60000\n02:00:00:00:00:02 10.0.0.11 60005\n");
+
+        let (read, skipped) = Leases::read_text(pool(10, 20), &text);
+        assert_eq!((read.granted(mac(2), 0), skipped), (Some(ip(11)), 0));
+        let odd = "02:00:00:00:00:01 10.0.0.99 5\nx\n02:00:00:00:00:01 10.0.0.10\n\
+                   02:00:00:00:00:01 10.0.0.12 5\n02:00:00:00:00:02 10.0.0.12 5\n";
+        let (read, skipped) = Leases::read_text(pool(10, 20), odd);
+        assert_eq!((read.by_mac.len(), read.owner.len(), skipped), (1, 1, 4));
+    }
+}

@@ -1,0 +1,138 @@
+//! TFTP server (RFC 1350, 2347, 2348, 2349), read-only, for the named boot files alone.
+//!
+//! This is our own server rather than the async-tftp crate: its read transfer looks at ACKs only, so that a
+//! client's ERROR 8 after a size probe (field report T2) is not heard. It goes on sending for up to
+//! 100 × 3 s, and ignores a new request from the same port until then, which is the port PXE ROMs use again.
+//!
+//! Decisions are in [`transfer`]; here are one socket for requests and one per transfer.
+
+pub mod transfer;
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
+
+use tokio::{net::UdpSocket, sync::Semaphore, time::timeout};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::{debug, info};
+
+use crate::files::Files;
+use transfer::{MAX_REQUEST, Request, Step, Transfer};
+
+/// Transfers at one time; further requests are dropped, and clients ask again.
+pub const MAX_TRANSFERS: usize = 128;
+/// ACK and ERROR packets are short; the rest of a longer one does not matter.
+const MAX_ANSWER: usize = 512;
+
+/// Why TFTP cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// Mostly: the port is taken, or we are not root.
+    #[error("cannot listen for TFTP on {addr}")]
+    Bind {
+        /// The address.
+        addr: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The socket failed later.
+    #[error("cannot receive TFTP requests")]
+    Receive(#[source] io::Error),
+}
+
+/// A bound TFTP server.
+#[derive(Debug)]
+pub struct Server {
+    socket: UdpSocket,
+    addr: SocketAddr,
+}
+
+impl Server {
+    /// Binds; port 0 takes a free one.
+    pub async fn bind(addr: SocketAddr) -> Result<Self, ServerError> {
+        let failed = |source| ServerError::Bind { addr, source };
+        let socket = UdpSocket::bind(addr).await.map_err(failed)?;
+        let addr = socket.local_addr().map_err(failed)?;
+        Ok(Self { socket, addr })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Serves until shutdown; transfers that are under way end with it.
+    pub async fn run(self, files: Arc<Files>, shutdown: CancellationToken) -> Result<(), ServerError> {
+        info!(addr = %self.addr, "TFTP is ready");
+        let permits = Arc::new(Semaphore::new(MAX_TRANSFERS));
+        let transfers = TaskTracker::new();
+        let mut buf = [0; MAX_REQUEST + 1];
+        loop {
+            let received = tokio::select! {
+                () = shutdown.cancelled() => break,
+                received = self.socket.recv_from(&mut buf) => received,
+            };
+            let (len, peer) = match received {
+                Ok(received) => received,
+                // An ICMP answer to one of our error packets.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => continue,
+                Err(error) => return Err(ServerError::Receive(error)),
+            };
+            let transfer = match open(&buf[..len], &files) {
+                Ok(transfer) => transfer,
+                Err(refusal) => {
+                    debug!(%peer, error = %refusal, "refused a TFTP request");
+                    if let Some(packet) = refusal.packet() {
+                        let _ = self.socket.send_to(&packet, peer).await;
+                    }
+                    continue;
+                }
+            };
+            let Ok(permit) = permits.clone().try_acquire_owned() else {
+                debug!(%peer, "dropped a TFTP request: {MAX_TRANSFERS} transfers are under way");
+                continue;
+            };
+            let (ip, shutdown) = (self.addr.ip(), shutdown.clone());
+            transfers.spawn(async move {
+                tokio::select! {
+                    () = shutdown.cancelled() => {}
+                    ended = serve(transfer, ip, peer) => debug!(%peer, ?ended, "TFTP transfer ended"),
+                }
+                drop(permit);
+            });
+        }
+        transfers.close();
+        transfers.wait().await;
+        Ok(())
+    }
+}
+
+fn open(packet: &[u8], files: &Files) -> Result<Transfer, transfer::RequestError> {
+    let request = Request::parse(packet)?;
+    let name = request.file.clone();
+    let data = files.get(&name).ok_or(transfer::RequestError::NotFound(name))?;
+    Ok(Transfer::new(&request, data))
+}
+
+/// Runs one transfer from its own port, which is its transfer id (RFC 1350 section 4).
+async fn serve(mut transfer: Transfer, local: IpAddr, peer: SocketAddr) -> io::Result<()> {
+    let socket = UdpSocket::bind((local, 0)).await?;
+    socket.connect(peer).await?;
+    let mut buf = [0; MAX_ANSWER];
+    let mut step = transfer.start();
+    loop {
+        match step {
+            Step::Send(packet) => {
+                socket.send(&packet).await?;
+            }
+            Step::Wait => {}
+            Step::Done => return Ok(()),
+        }
+        step = match timeout(transfer.patience(), socket.recv(&mut buf)).await {
+            Ok(received) => transfer.answer(&buf[..received?]),
+            Err(_) => transfer.silence(),
+        };
+    }
+}
