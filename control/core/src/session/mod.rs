@@ -1,0 +1,28 @@
+//! Sessions of agents.
+
+use ironwright_proto::wire;
+
+use crate::output::Output;
+
+/// Who the TLS layer says is at the other end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Node id: the CN of the verified certificate.
+    pub node_id: String,
+    /// SubjectPublicKeyInfo DER of the verified certificate.
+    pub spki_der: Vec<u8>,
+}
+
+/// Answer to a Hello.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Opened {
+    /// The session is open. The first frame of the output is its Welcome.
+    Welcome {
+        /// Epoch of the session, to be given with all its frames.
+        epoch: u64,
+        /// What to send and which older session to close.
+        output: Output,
+    },
+    /// To be sent as the only frame; then the stream ends.
+    Rejected(wire::Rejected),
+}
