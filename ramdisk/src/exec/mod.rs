@@ -1,0 +1,3 @@
+//! What this machine does on control's order.
+
+pub mod source;
