@@ -1,0 +1,131 @@
+//! SHA-256 of streams while they pass, and what registering an image needs to know of it.
+
+use std::{
+    io::{self, Read},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    decode::decoder,
+    probe::{self, Format, PROBE_LEN, ProbeError},
+};
+
+/// Hashes and counts what is read through it.
+#[derive(Debug)]
+pub struct HashingReader<R> {
+    inner: R,
+    hash: Sha256,
+    count: Arc<AtomicU64>,
+    failed: bool,
+}
+
+impl<R> HashingReader<R> {
+    /// Begins with nothing read.
+    pub fn new(inner: R) -> Self {
+        Self { inner, hash: Sha256::new(), count: Arc::default(), failed: false }
+    }
+
+    /// How many bytes were read so far; may be watched from another thread.
+    pub fn counter(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.count)
+    }
+
+    /// Whether the source ever gave an error other than an interruption.
+    pub fn failed(&self) -> bool {
+        self.failed
+    }
+
+    /// The SHA-256 of all bytes read, and their number.
+    pub fn finish(self) -> ([u8; 32], u64) {
+        (self.hash.finalize().into(), self.count.load(Ordering::Relaxed))
+    }
+}
+
+impl<R: Read> Read for HashingReader<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n =
+            self.inner.read(buf).inspect_err(|e| self.failed |= e.kind() != io::ErrorKind::Interrupted)?;
+        self.hash.update(&buf[..n]);
+        self.count.fetch_add(n as u64, Ordering::Relaxed);
+        Ok(n)
+    }
+}
+
+/// An image's identity and sizes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Measured {
+    /// SHA-256 of the encoded bytes.
+    pub digest: [u8; 32],
+    /// Bytes as stored.
+    pub size: u64,
+    /// Bytes on a disk, after decoding.
+    pub raw_size: u64,
+    /// The encoding.
+    pub format: Format,
+}
+
+/// Why an image could not be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasureError {
+    /// It is nothing that could be written to a disk.
+    #[error(transparent)]
+    Format(#[from] ProbeError),
+    /// The source failed, or its bytes are not valid for their format.
+    #[error("reading the image")]
+    Read(#[source] io::Error),
+}
+
+/// Reads a whole image once: digest, sizes and format. Memory is bounded by the decoder's window.
+pub fn measure(source: impl Read + Send) -> Result<Measured, MeasureError> {
+    let mut source = HashingReader::new(source);
+    let first = read_up_to(&mut source, PROBE_LEN).map_err(MeasureError::Read)?;
+    let format = probe::probe(&first)?;
+    let decoded = decoder((&first[..]).chain(&mut source), format)
+        .and_then(|mut raw| io::copy(&mut raw, &mut io::sink()))
+        .map_err(MeasureError::Read)?;
+    let (digest, size) = source.finish();
+    Ok(Measured { digest, size, raw_size: decoded, format })
+}
+
+/// Reads `limit` bytes, or fewer where the source ends before.
+pub(crate) fn read_up_to(source: &mut impl Read, limit: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(limit);
+    source.take(limit as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// FIPS 180-2 appendix B.1.
+    const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+    #[test]
+    fn raw_bytes_are_measured_as_they_are() {
+        let measured = measure(&b"abc"[..]).unwrap();
+        assert_eq!(hex::encode(measured.digest), ABC);
+        assert_eq!((measured.size, measured.raw_size, measured.format), (3, 3, Format::Raw));
+    }
+
+    #[test]
+    fn the_digest_is_of_the_encoded_bytes_and_the_raw_size_of_the_decoded() {
+        let raw = vec![7u8; 1_000_000];
+        let encoded = zstd::encode_all(&raw[..], 1).unwrap();
+        let measured = measure(&encoded[..]).unwrap();
+        assert_eq!(measured.raw_size, 1_000_000);
+        assert_eq!(measured.size, encoded.len() as u64);
+        assert_eq!(measured.digest, <[u8; 32]>::from(Sha256::digest(&encoded)));
+    }
+
+    #[test]
+    fn a_qcow2_file_is_no_image() {
+        let error = measure(&b"QFI\xfb\0\0\0\x03rest"[..]).unwrap_err();
+        assert!(error.to_string().starts_with("unknown format"), "{error}");
+    }
+}
