@@ -78,7 +78,7 @@ impl<'a> ReplyWriter<'a> {
     }
 
     pub(super) fn push_addresses(&mut self, code: u8, addresses: &[Ipv4Addr]) {
-        let octets: Vec<u8> = addresses.iter().flat_map(|address| address.octets()).collect();
+        let octets: Vec<u8> = addresses.iter().flat_map(Ipv4Addr::octets).collect();
         self.push(code, &octets);
     }
 

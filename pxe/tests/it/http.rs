@@ -1,0 +1,195 @@
+//! Boot HTTP over real sockets, with requests and answers as bytes.
+
+use std::{
+    fs::File,
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use ironwright_proto::ids::{Digest, Mac};
+use ironwright_pxe::{
+    files::Files,
+    http::{Blobs, Boots, ScriptAnswer, Server},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    task::JoinHandle,
+};
+use tokio_util::sync::CancellationToken;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+const BLOB: Digest = Digest([0xab; 32]);
+const BLOB_LEN: usize = 300_000;
+
+/// One blob in a folder, and scripts that count how often they are asked for.
+struct Content {
+    dir: tempfile::TempDir,
+    asked: AtomicU32,
+}
+
+fn blob_bytes() -> Vec<u8> {
+    (0..BLOB_LEN).map(|i| u8::try_from(i % 251).unwrap()).collect()
+}
+
+impl Blobs for Content {
+    fn open(&self, digest: &Digest) -> io::Result<Option<(File, u64)>> {
+        if *digest != BLOB {
+            return Ok(None);
+        }
+        let file = File::open(self.dir.path().join("blob"))?;
+        let len = file.metadata()?.len();
+        Ok(Some((file, len)))
+    }
+}
+
+impl Boots for Content {
+    fn script(&self, mac: Mac) -> BoxFuture<'_, ScriptAnswer> {
+        self.asked.fetch_add(1, Relaxed);
+        Box::pin(async move {
+            match mac.0[5] {
+                1 => ScriptAnswer::Script("#!ipxe\nexit\n".into()),
+                2 => ScriptAnswer::NotNow,
+                _ => ScriptAnswer::Unknown,
+            }
+        })
+    }
+}
+
+struct Rig {
+    addr: SocketAddr,
+    content: Arc<Content>,
+    shutdown: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Rig {
+    async fn start() -> Self {
+        let content = Arc::new(Content { dir: tempfile::tempdir().unwrap(), asked: AtomicU32::new(0) });
+        std::fs::write(content.dir.path().join("blob"), blob_bytes()).unwrap();
+        let files = Files::from_bytes([("ipxe.efi".to_owned(), Bytes::from_static(b"MZ"))]);
+        let server = Server::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let addr = server.local_addr();
+        let shutdown = CancellationToken::new();
+        let run = server.run(Arc::new(files), content.clone(), content.clone(), shutdown.clone());
+        Self { addr, content, shutdown, task: tokio::spawn(run) }
+    }
+
+    /// Sends bytes and returns status line with headers, and the body.
+    async fn send(&self, request: &str) -> (String, Vec<u8>) {
+        let mut stream = TcpStream::connect(self.addr).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        tokio::time::timeout(DEADLINE, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
+        let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("headers") + 4;
+        (String::from_utf8(answer[..end].to_vec()).unwrap().to_lowercase(), answer.split_off(end))
+    }
+
+    async fn ask(&self, method: &str, path: &str, headers: &str) -> (String, Vec<u8>) {
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: site\r\nConnection: close\r\n{headers}\r\n");
+        self.send(&head).await
+    }
+
+    async fn get(&self, path: &str, headers: &str) -> (String, Vec<u8>) {
+        self.ask("GET", path, headers).await
+    }
+
+    async fn stop(self) {
+        self.shutdown.cancel();
+        tokio::time::timeout(DEADLINE, self.task).await.unwrap().unwrap();
+    }
+}
+
+fn blob_path() -> String {
+    format!("/blobs/sha256/{}", BLOB.hex())
+}
+
+#[tokio::test]
+async fn t5_firmware_is_never_redirected() {
+    let rig = Rig::start().await;
+    for path in ["/ipxe.efi", "//ipxe.efi", "///ipxe.efi"] {
+        let (head, body) = rig.get(path, "").await;
+        assert!(head.starts_with("http/1.1 200 ok\r\n"), "{path}: {head}");
+        assert!(head.contains("content-length: 2\r\n"), "{head}");
+        assert_eq!(body, b"MZ");
+    }
+    for path in ["/", "//", "/ipxe", "/x/ipxe.efi", "/../ipxe.efi", "/blobs", "/boot/"] {
+        let (head, _) = rig.get(path, "").await;
+        assert!(head.starts_with("http/1.1 404 "), "{path}: {head}");
+    }
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn blobs_are_served_whole_in_parts_and_by_head() {
+    let rig = Rig::start().await;
+    let (path, bytes) = (blob_path(), blob_bytes());
+    let etag = format!("etag: \"{BLOB}\"\r\n");
+
+    let (head, body) = rig.get(&path, "").await;
+    assert!(head.starts_with("http/1.1 200 ") && head.contains("content-length: 300000\r\n"), "{head}");
+    assert!(head.contains(&etag) && head.contains("accept-ranges: bytes\r\n"), "{head}");
+    assert!(body == bytes);
+
+    let (head, body) = rig.ask("HEAD", &path, "").await;
+    assert!(head.starts_with("http/1.1 200 ") && head.contains("content-length: 300000\r\n"), "{head}");
+    assert!(body.is_empty());
+
+    let (head, body) = rig.get(&path, "Range: bytes=299990-\r\n").await;
+    assert!(head.starts_with("http/1.1 206 ") && head.contains("content-length: 10\r\n"), "{head}");
+    assert!(head.contains("content-range: bytes 299990-299999/300000\r\n"), "{head}");
+    assert_eq!(body, bytes[299_990..]);
+
+    let same = format!("Range: bytes=1-2\r\nIf-Range: \"{BLOB}\"\r\n");
+    assert_eq!(rig.get(&path, &same).await.1, bytes[1..3]);
+    let (head, body) = rig.get(&path, "Range: bytes=1-2\r\nIf-Range: \"other\"\r\n").await;
+    assert!(head.starts_with("http/1.1 200 ") && body.len() == BLOB_LEN, "{head}");
+
+    let (head, _) = rig.get(&path, "Range: bytes=300000-\r\n").await;
+    assert!(head.starts_with("http/1.1 416 ") && head.contains("bytes */300000\r\n"), "{head}");
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn scripts_are_fetched_by_get_alone() {
+    let rig = Rig::start().await;
+    let path = |last: u8| format!("/boot/52:54:00:00:00:{last:02x}/ipxe");
+    let (head, body) = rig.get(&path(1), "").await;
+    assert!(head.starts_with("http/1.1 200 ") && head.contains("content-length: 12\r\n"), "{head}");
+    assert_eq!(body, b"#!ipxe\nexit\n");
+    let (head, _) = rig.get(&path(2), "").await;
+    assert!(head.starts_with("http/1.1 503 ") && head.contains("retry-after: 5\r\n"), "{head}");
+    assert!(rig.get(&path(3), "").await.0.starts_with("http/1.1 404 "));
+    assert_eq!(rig.content.asked.load(Relaxed), 3);
+
+    // A script may carry a token that is given once: nothing but a GET may spend it.
+    let (head, body) = rig.ask("HEAD", &path(1), "").await;
+    assert!(
+        head.starts_with("http/1.1 405 ") && head.contains("allow: get\r\n") && body.is_empty(),
+        "{head}"
+    );
+    assert!(rig.ask("POST", &path(1), "").await.0.starts_with("http/1.1 405 "));
+    assert!(rig.get("/boot/x/ipxe", "").await.0.starts_with("http/1.1 400 "));
+    assert_eq!(rig.content.asked.load(Relaxed), 3);
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn oversized_requests_are_refused() {
+    let rig = Rig::start().await;
+    let (head, _) = rig.get("/", &format!("X: {}\r\n", "x".repeat(20_000))).await;
+    assert!(head.starts_with("http/1.1 431 "), "{head}");
+    let (head, _) = rig.get("/", &"X: y\r\n".repeat(70)).await;
+    assert!(head.starts_with("http/1.1 431 "), "{head}");
+    let (head, _) = rig.get(&format!("/{}", "x".repeat(300)), "").await;
+    assert!(head.starts_with("http/1.1 414 "), "{head}");
+    assert!(rig.send("no http\r\n\r\n").await.0.starts_with("http/1.1 400 "));
+    rig.stop().await;
+}
