@@ -47,8 +47,8 @@ impl FromStr for Mac {
 
 impl fmt::Display for Mac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+        let octets: Vec<String> = self.0.iter().map(|octet| format!("{octet:02x}")).collect();
+        f.write_str(&octets.join(":"))
     }
 }
 
