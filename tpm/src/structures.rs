@@ -5,6 +5,7 @@
 
 use p256::ecdsa::Signature;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 /// Algorithm identifiers (Part 2, 6.3).
 pub(crate) mod alg {
@@ -161,6 +162,11 @@ impl<'a> Reader<'a> {
             left => Err(StructureError::Trailing { what: self.what, left }),
         }
     }
+}
+
+/// The TPM name of a public area whose name algorithm is SHA-256 (Part 1, 16): algorithm ‖ digest.
+pub(crate) fn name_sha256(public: &[u8]) -> Vec<u8> {
+    [&alg::SHA256.to_be_bytes()[..], &Sha256::digest(public)].concat()
 }
 
 /// Reads a `TPMT_SIGNATURE` that must be ECDSA P-256 with SHA-256 (Part 2, 11.3.4).

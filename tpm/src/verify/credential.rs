@@ -154,7 +154,9 @@ impl Hash {
     fn hmac(self, key: &[u8], parts: &[&[u8]]) -> Zeroizing<Vec<u8>> {
         fn run<M: Mac + hmac::digest::KeyInit>(key: &[u8], parts: &[&[u8]]) -> Zeroizing<Vec<u8>> {
             let mut mac = <M as Mac>::new_from_slice(key).expect("HMAC takes a key of any length");
-            parts.iter().for_each(|part| mac.update(part));
+            for part in parts {
+                mac.update(part);
+            }
             Zeroizing::new(mac.finalize().into_bytes().to_vec())
         }
         match self {

@@ -139,6 +139,13 @@ pub(super) fn check(
     check_leaf(&leaf, ek)
 }
 
+/// Whether the TPM's own certificate is for the key that it made: `ek_pub` is a `TPMT_PUBLIC`, `raw` as in NV.
+#[cfg(feature = "device")]
+pub(crate) fn check_certificate_fits(ek_pub: &[u8], raw: &[u8]) -> Result<(), EkError> {
+    let ek = EkPublic::from_public_area(ek_pub).map_err(EkError::Template)?;
+    find_leaf(&ek, &der::certificates(raw)?).map(|_| ())
+}
+
 fn cut(list: &[Vec<u8>]) -> Result<Vec<&[u8]>, DerError> {
     let mut out = Vec::new();
     for raw in list {
@@ -199,14 +206,13 @@ fn check_leaf(leaf: &X509Certificate, ek: &EkPublic) -> Result<TpmModel, EkError
         return Err(EkError::Leaf("its key usage is not the transport of secrets"));
     }
     let names = leaf.subject_alternative_name().map_err(twice)?;
-    let directory_names =
+    let mut directory_names =
         names.iter().flat_map(|san| &san.value.general_names).filter_map(|name| match name {
             GeneralName::DirectoryName(name) => Some(name),
             _ => None,
         });
     directory_names
-        .filter_map(model)
-        .next()
+        .find_map(model)
         .ok_or(EkError::Leaf("its alternative name lacks the TPM's manufacturer, model or version"))
 }
 

@@ -1,28 +1,27 @@
 //! The two other keys of a join: the attestation key and the node key.
 
 use p256::{ecdsa::VerifyingKey, pkcs8::EncodePublicKey};
-use sha2::{Digest, Sha256};
 
 use crate::{
-    structures::{StructureError, alg},
+    structures::{StructureError, name_sha256},
     templates::{ATTESTATION_KEY, NODE_KEY, Template},
 };
 
 /// A P-256 key whose public area is exactly as it has to be.
-pub(super) struct CheckedKey {
-    pub(super) key: VerifyingKey,
+pub(crate) struct CheckedKey {
+    pub(crate) key: VerifyingKey,
     /// The TPM name, computed here: a name that was sent would prove nothing.
-    pub(super) name: Vec<u8>,
+    pub(crate) name: Vec<u8>,
 }
 
 impl CheckedKey {
     /// Reads the public area of an attestation key.
-    pub(super) fn attestation(public: &[u8]) -> Result<Self, StructureError> {
+    pub(crate) fn attestation(public: &[u8]) -> Result<Self, StructureError> {
         Self::read(&ATTESTATION_KEY, public)
     }
 
     /// Reads the public area of a node key.
-    pub(super) fn node(public: &[u8]) -> Result<Self, StructureError> {
+    pub(crate) fn node(public: &[u8]) -> Result<Self, StructureError> {
         Self::read(&NODE_KEY, public)
     }
 
@@ -34,16 +33,11 @@ impl CheckedKey {
         // Refuses points that are not on the curve.
         let key = VerifyingKey::from_sec1_bytes(&[&[4][..], &x, &y].concat())
             .map_err(|_| StructureError::Differs { what: template.what, field: "unique" })?;
-        Ok(Self { key, name: name(public) })
+        Ok(Self { key, name: name_sha256(public) })
     }
 
     /// The key as a DER `SubjectPublicKeyInfo` (RFC 5280).
-    pub(super) fn spki_der(&self) -> Vec<u8> {
+    pub(crate) fn spki_der(&self) -> Vec<u8> {
         self.key.to_public_key_der().expect("a P-256 key has an encoding").into_vec()
     }
-}
-
-/// The TPM name of a public area with name algorithm SHA-256 (Part 1, 16): algorithm ‖ digest.
-pub(super) fn name(public: &[u8]) -> Vec<u8> {
-    [&alg::SHA256.to_be_bytes()[..], &Sha256::digest(public)].concat()
 }

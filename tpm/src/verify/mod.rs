@@ -33,7 +33,9 @@ use ironwright_proto::{
 use rand::{CryptoRng, RngCore};
 use serde::{Deserialize, Serialize};
 
-use self::keys::CheckedKey;
+#[cfg(feature = "device")]
+pub(crate) use self::endorsement::check_certificate_fits;
+pub(crate) use self::keys::CheckedKey;
 pub use self::{
     attest::{AttestError, CertifyError},
     credential::CredentialError,
@@ -91,10 +93,9 @@ impl VerifyError {
     /// The stable code that the peer may know; the rest is for the audit log.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::TooLarge(_) | Self::Version(_) | Self::Nonce(_) | Self::AttestationKey(_) => "malformed",
-            Self::NodeKey(_) | Self::Csr(_) => "malformed",
             Self::Endorsement(_) | Self::Credential(_) => "ek_untrusted",
             Self::Certify(_) | Self::Quote(_) => "proof_invalid",
+            _ => "malformed",
         }
     }
 }

@@ -82,7 +82,9 @@ pub(super) fn check(
 
     let pcrs = pair_values(mask, &finish.pcr_values)?;
     let mut digest = Sha256::new();
-    pcrs.values().for_each(|value| digest.update(value));
+    for value in pcrs.values() {
+        digest.update(value);
+    }
     if !bool::from(quoted.ct_eq(digest.finalize().as_slice())) {
         return Err(QuoteError::Digest);
     }
