@@ -92,7 +92,11 @@ impl Target {
         if uri.scheme_str() != Some("https") || !matches!(uri.path(), "" | "/") || uri.query().is_some() {
             return Err(bad());
         }
-        let port = uri.port_u16().unwrap_or(443);
+        let port = match (uri.port_u16(), uri.authority()) {
+            (Some(port), Some(whole)) if !whole.as_str().contains('@') => port,
+            (None, Some(whole)) if whole.as_str() == host => 443,
+            _ => return Err(bad()),
+        };
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let authority =
             if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
@@ -153,9 +157,16 @@ mod tests {
         let target = Target::parse("https://[fd00::1]:9443").unwrap();
         assert_eq!((target.host.as_str(), target.authority.as_str()), ("fd00::1", "[fd00::1]:9443"));
         assert_eq!(Target::parse("https://control.example").unwrap().port, 443);
-        for bad in
-            ["", "http://a:1", "a:1", "https://", "https://a:1/path", "https://a:1?q", "https://a:99999"]
-        {
+        for bad in [
+            "",
+            "http://a:1",
+            "a:1",
+            "https://",
+            "https://a:1/path",
+            "https://a:1?q",
+            "https://u@a:1",
+            "https://a:99999",
+        ] {
             assert!(matches!(Target::parse(bad), Err(ConnectError::BadUrl(_))), "{bad}");
         }
     }

@@ -7,6 +7,7 @@
 //! ```
 
 mod retry;
+mod tpm;
 
 pub use retry::{Retry, join_until};
 
@@ -51,6 +52,12 @@ pub struct JoinConfig {
 /// Where the node key is, and with it the way to join.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {
+    /// In the TPM behind this TCTI (`device:/dev/tpmrm0`): a fresh key and a join in two rounds at every
+    /// start.
+    Tpm {
+        /// Where the TPM is.
+        tcti: String,
+    },
     /// No TPM, nothing kept: a fresh key and a join by token at every start.
     Memory,
     /// No TPM: key and certificate are kept in this folder; a token is needed only where they are missing
@@ -94,6 +101,12 @@ pub enum JoinError {
     /// The answer is not usable.
     #[error("using the certificate that control granted")]
     Grant(#[from] GrantError),
+    /// The first round's answer is not usable.
+    #[error("control's challenge has a malformed {0}")]
+    Challenge(&'static str),
+    /// The TPM.
+    #[error("joining by TPM")]
+    Tpm(#[source] Box<ironwright_tpm::device::DeviceError>),
     /// The node key.
     #[error("preparing the node key")]
     Key(#[from] KeyError),
@@ -117,6 +130,7 @@ impl Identity {
     /// control. See [`join_until`] for joining that does not give up.
     pub async fn join(config: &JoinConfig) -> Result<Self, JoinError> {
         match &config.key {
+            KeySource::Tpm { tcti } => tpm::join(config, tcti).await,
             KeySource::Memory => {
                 let key: Arc<dyn NodeSigner> = Arc::new(SoftKey::generate()?);
                 join_by_token(config, key, None).await
