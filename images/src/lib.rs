@@ -12,21 +12,21 @@
 //! | [`store`] | files by the digest of their bytes |
 //! | [`initramfs`], [`elf`], [`modules`], [`bundle`], [`ramdisk`] | boot files made from a running system's files |
 
-// pub mod bundle;
+pub mod bundle;
 pub mod decode;
 pub mod deploy;
 pub mod digest;
 pub mod disks;
-// pub mod elf;
+pub mod elf;
 pub mod erase;
 pub mod gpt;
-// pub mod initramfs;
+pub mod initramfs;
 pub mod mbr;
-// pub mod modules;
+pub mod modules;
 pub mod probe;
-// pub mod ramdisk;
+pub mod ramdisk;
 pub mod seed;
-// pub mod store;
+pub mod store;
 pub mod table;
 pub mod target;
 
