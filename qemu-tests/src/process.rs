@@ -223,8 +223,15 @@ mod tests {
     fn a_process_dies_with_the_thread_that_started_it() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
-        let started =
-            std::thread::spawn(move || Process::start("sleep", command("sleep").arg("600"), &log).unwrap());
+        let started = std::thread::spawn(move || {
+            let process = Process::start("sleep", command("sleep").arg("600"), &log).unwrap();
+            let comm = format!("/proc/{}/comm", process.pid());
+            wait::until("setpriv to start sleep", Duration::from_secs(10), || {
+                Ok((fs::read_to_string(&comm)? == "sleep\n").then_some(()))
+            })
+            .unwrap();
+            process
+        });
         let mut process = started.join().unwrap();
         let status = wait::until("its end", Duration::from_secs(10), || process.ended()).unwrap();
         assert_eq!(status.signal(), Some(Signal::SIGKILL as i32));
