@@ -165,3 +165,73 @@ impl Hash {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use p256::elliptic_curve::sec1::ToEncodedPoint;
+
+    use super::*;
+
+    const NAME: [u8; 34] = {
+        let mut name = [0x22; 34];
+        name[0] = 0x00;
+        name[1] = 0x0b;
+        name
+    };
+
+    /// Expected values were computed with Python's hmac and `openssl enc -aes-…-cfb`.
+    #[test]
+    fn sealing_matches_an_independent_implementation() {
+        let secret = Secret::from_slice(&[0x33; 32]).unwrap();
+        assert_eq!(
+            hex::encode(seal(Hash::Sha256, &[0x44; 32], &NAME, &secret)),
+            "00203595d445d2927e0b4ce2e6a32241716187bd3c9ec3ad3e0e70fa710ea1bf3288f5d3f45089a255cbd7256de5aa0cb0c44829\
+             3ac390d22180478ec911f704e29b332d"
+        );
+        assert_eq!(
+            hex::encode(seal(Hash::Sha384, &[0x55; 48], &NAME, &secret)),
+            "00300b54b4e778bbb9cd32feba5a757fb4b17bd8fd9bf4471db8f02b704511aff14149e59c481cd434587fe1370be9d562f35ce0\
+             a5ad9cbb9ca27c449f6cdb213cecef18075631c442a121ec8c3458b295556fd6"
+        );
+    }
+
+    #[test]
+    fn an_ecc_seed_matches_an_independent_implementation() {
+        let point = |x, y| [&[4][..], &[x; 32], &[y; 32]].concat();
+        let seed = ecc_seed(Hash::Sha256, &[5; 32], &point(1, 2), &point(3, 4));
+        assert_eq!(
+            hex::encode(&*seed.seed),
+            "f10482a8ff215281945e360042c7d2e342ad88b4ffac30d330e4714e8f4d2c79"
+        );
+        assert_eq!(seed.encrypted, [&[0, 32][..], &[1; 32], &[0, 32], &[2; 32]].concat());
+    }
+
+    #[test]
+    fn a_key_off_the_curve_gets_no_credential() {
+        let secret = Secret::from_slice(&[1; 32]).unwrap();
+        let mut rng = rand::thread_rng();
+        for (ek, name) in [
+            (EkPublic::P256 { x: [1; 32], y: [1; 32] }, "P-256"),
+            (EkPublic::P384 { x: [1; 48], y: [1; 48] }, "P-384"),
+            (EkPublic::Rsa2048 { modulus: vec![1; 8] }, "RSA-2048"),
+        ] {
+            let error = make(&ek, &NAME, &secret, &mut rng).unwrap_err();
+            assert!(matches!(error, CredentialError::Key(NotAKey(found)) if found == name), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn the_owner_of_the_key_recovers_the_seed() {
+        let ek = p256::SecretKey::from_slice(&[0x42; 32]).unwrap();
+        let public = ek.public_key().to_encoded_point(false);
+        let (x, y) = (public.x().unwrap(), public.y().unwrap());
+        let seed =
+            p256_seed(&EkPublic::P256 { x: (*x).into(), y: (*y).into() }, &mut rand::thread_rng()).unwrap();
+        let (ephemeral_x, ephemeral_y) = (&seed.encrypted[2..34], &seed.encrypted[36..]);
+        let ephemeral =
+            p256::PublicKey::from_sec1_bytes(&[&[4][..], ephemeral_x, ephemeral_y].concat()).unwrap();
+        let z = p256::ecdh::diffie_hellman(ek.to_nonzero_scalar(), ephemeral.as_affine());
+        let parts = [&[0, 0, 0, 1][..], z.raw_secret_bytes(), b"IDENTITY\0", ephemeral_x, x].concat();
+        assert_eq!(seed.seed.as_slice(), Sha256::digest(parts).as_slice());
+    }
+}

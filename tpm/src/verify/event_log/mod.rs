@@ -6,6 +6,8 @@
 
 mod parse;
 mod replay;
+#[cfg(test)]
+mod tests;
 
 /// Longest log that is read, in bytes.
 pub const MAX_EVENT_LOG: usize = 1 << 20;
