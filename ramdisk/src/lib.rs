@@ -4,6 +4,7 @@ pub mod boot;
 pub mod cmdline;
 pub mod console;
 pub mod exec;
+pub mod join;
 pub mod machine;
 pub mod net;
 pub mod node;

@@ -1,6 +1,6 @@
 //! The signals that a first process gets: dead children, Ctrl-Alt-Del, and orders to end.
 
-use std::io;
+use std::{convert::Infallible, io};
 
 use nix::sys::{
     reboot::set_cad_enabled,
@@ -35,15 +35,15 @@ impl Orders {
 }
 
 /// Collects the children that died, for ever. Orphans of any process become ours.
-pub async fn reap() -> io::Result<()> {
+pub async fn reap() -> io::Result<Infallible> {
     let mut died = signal(SignalKind::child())?;
-    while died.recv().await.is_some() {
+    loop {
         // One signal may stand for several children.
+        died.recv().await;
         while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
             if status == WaitStatus::StillAlive {
                 break;
             }
         }
     }
-    Ok(())
 }

@@ -1,0 +1,5 @@
+//! The ramdisk's parts against real sockets and files.
+
+mod provision;
+mod server;
+mod source;
