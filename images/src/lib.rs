@@ -21,6 +21,7 @@ pub mod elf;
 pub mod erase;
 pub mod gpt;
 pub mod initramfs;
+pub mod kernel;
 pub mod mbr;
 pub mod modules;
 pub mod probe;
