@@ -166,6 +166,15 @@ fn refuse(err: impl std::error::Error + Send + Sync + 'static) -> rustls::Error 
     rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(err))))
 }
 
+/// TLS for whoever has no node identity, as the operator's command line: the CA with the pinned digest is
+/// trusted, no certificate is shown, no ALPN is set.
+pub fn pinned_client_config(pin: Digest) -> Result<Arc<ClientConfig>, rustls::Error> {
+    let pinned = PinnedCa::new(pin, Times::Checked);
+    let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    let trusting = builder.dangerous().with_custom_certificate_verifier(pinned);
+    Ok(Arc::new(trusting.with_no_client_auth()))
+}
+
 /// A client that shows no certificate.
 pub(crate) fn anonymous_client(verifier: Arc<PinnedCa>) -> ClientConfig {
     builder(verifier).with_no_client_auth()

@@ -1,11 +1,45 @@
 //! The session with control's gateway.
+//!
+//! ```text
+//!  Handle ◄── watch: connected, lease, welcome ──┐          ┌── executors
+//!    └── events ──► Port ──► session task ◄─────►│ core │◄──┤
+//!                              │     ▲           └──────┘   └── journal
+//!                              ▼     │
+//!                            link task: TLS, gRPC
+//! ```
+
+mod connection;
+mod renew;
+mod running;
+mod session;
+
+pub use session::run;
 
 use std::{path::PathBuf, time::Instant};
 
 use ironwright_proto::{kinds::Role, wire};
 use tokio::sync::watch;
 
-use crate::events::{self, EventSink, EventSource};
+use crate::{
+    events::{self, EventSink, EventSource},
+    journal::JournalError,
+};
+
+/// Why sessions ended for good.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// The journal cannot be used, so nothing may be done any more.
+    #[error("keeping the journal")]
+    Journal(#[from] JournalError),
+    /// Control does not want this identity any more; joining anew may help.
+    #[error("the gateway rejected this node ({code}): {message}")]
+    Rejected {
+        /// `revoked` or `node_unknown`.
+        code: String,
+        /// For people.
+        message: String,
+    },
+}
 
 /// What a session needs to know besides the identity.
 #[derive(Debug, Clone)]
