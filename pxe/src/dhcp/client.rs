@@ -123,13 +123,18 @@ pub struct BootFile {
     pub class: &'static [u8],
 }
 
+/// The MAC has hyphens here: some builds of iPXE escape the colons of a URL's path.
+fn script_url(site: SocketAddrV4, mac: Mac) -> String {
+    format!("http://{site}/boot/{}/ipxe", mac.to_string().replace(':', "-"))
+}
+
 impl BootFiles {
     /// Chooses the boot file; `None` for clients that we do not boot.
     pub fn choose(&self, client: Client, mac: Mac) -> Option<BootFile> {
         let site = SocketAddrV4::new(self.server, self.http_port);
         let (name, class): (_, &[u8]) = match client {
             Client::NoBoot => return None,
-            Client::Ipxe => (format!("http://{site}/boot/{mac}/ipxe"), b"PXEClient"),
+            Client::Ipxe => (script_url(site, mac), b"PXEClient"),
             Client::Pxe(arch) => (self.file(arch)?.to_owned(), b"PXEClient"),
             Client::Http(arch) => (format!("http://{site}/{}", self.file(arch)?), b"HTTPClient"),
         };

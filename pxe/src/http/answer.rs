@@ -69,7 +69,8 @@ pub(super) async fn answer(content: &Content, request: &http::request::Parts) ->
 }
 
 async fn script(content: &Content, mac: &str) -> Response<Body> {
-    let Ok(mac) = Mac::from_str(mac) else {
+    // iPXE escapes the colons of `chain http://…/boot/${mac}/ipxe`.
+    let Ok(mac) = Mac::from_str(&mac.replace("%3A", ":").replace("%3a", ":")) else {
         return refuse(StatusCode::BAD_REQUEST, "the path does not hold a MAC address", None);
     };
     match content.boots.script(mac).await {

@@ -15,7 +15,7 @@ use ironwright_pxe::{
 pub(crate) const MAC: Mac = Mac([0x52, 0x54, 0, 0x12, 0x34, 0x56]);
 pub(crate) const SITE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 pub(crate) const FIRST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 100);
-pub(crate) const SCRIPT: &str = "http://10.0.0.2:8080/boot/52:54:00:12:34:56/ipxe";
+pub(crate) const SCRIPT: &str = "http://10.0.0.2:8080/boot/52-54-00-12-34-56/ipxe";
 pub(crate) const DISCOVER: u8 = 1;
 pub(crate) const REQUEST: u8 = 3;
 

@@ -164,10 +164,13 @@ async fn scripts_are_fetched_by_get_alone() {
     let (head, body) = rig.get(&path(1), "").await;
     assert!(head.starts_with("http/1.1 200 ") && head.contains("content-length: 12\r\n"), "{head}");
     assert_eq!(body, b"#!ipxe\nexit\n");
+    for mac in ["52-54-00-00-00-01", "52%3A54%3A00%3A00%3A00%3A01", "52%3a54%3a00%3a00%3a00%3a01"] {
+        assert_eq!(rig.get(&format!("/boot/{mac}/ipxe"), "").await.1, b"#!ipxe\nexit\n", "{mac}");
+    }
     let (head, _) = rig.get(&path(2), "").await;
     assert!(head.starts_with("http/1.1 503 ") && head.contains("retry-after: 5\r\n"), "{head}");
     assert!(rig.get(&path(3), "").await.0.starts_with("http/1.1 404 "));
-    assert_eq!(rig.content.asked.load(Relaxed), 3);
+    assert_eq!(rig.content.asked.load(Relaxed), 6);
 
     // A script may carry a token that is given once: nothing but a GET may spend it.
     let (head, body) = rig.ask("HEAD", &path(1), "").await;
@@ -177,7 +180,7 @@ async fn scripts_are_fetched_by_get_alone() {
     );
     assert!(rig.ask("POST", &path(1), "").await.0.starts_with("http/1.1 405 "));
     assert!(rig.get("/boot/x/ipxe", "").await.0.starts_with("http/1.1 400 "));
-    assert_eq!(rig.content.asked.load(Relaxed), 3);
+    assert_eq!(rig.content.asked.load(Relaxed), 6);
     rig.stop().await;
 }
 
