@@ -29,7 +29,8 @@ pub fn release(head: &[u8]) -> Result<String, KernelError> {
     let pointer = head.get(VERSION_PTR_AT..VERSION_PTR_AT + 2).ok_or(KernelError::NoVersion)?;
     let start = 0x200 + usize::from(u16::from_le_bytes([pointer[0], pointer[1]]));
     let text = head.get(start..).ok_or(KernelError::NoVersion)?;
-    let end = text.iter().take(MAX_VERSION).position(|b| matches!(b, 0 | b' ')).ok_or(KernelError::NoVersion)?;
+    let end =
+        text.iter().take(MAX_VERSION).position(|b| matches!(b, 0 | b' ')).ok_or(KernelError::NoVersion)?;
     match std::str::from_utf8(&text[..end]) {
         Ok(release) if !release.is_empty() && start > 0x200 => Ok(release.to_owned()),
         _ => Err(KernelError::NoVersion),

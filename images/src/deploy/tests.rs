@@ -6,6 +6,7 @@ use super::*;
 use crate::{
     gpt::Gpt,
     mbr::Mbr,
+    table::TableError,
     target::{END_LEN, MemoryDisk},
 };
 
@@ -150,6 +151,17 @@ fn what_can_be_known_is_refused_without_a_write() {
         assert!(matches!(result, Err(DeployError::Refused(_))), "{name}: {result:?}");
         assert_eq!(disk.writes(), before, "{name}");
     }
+}
+
+#[test]
+fn i5_a_gpt_of_512_byte_sectors_is_refused_by_a_4kn_disk_before_the_first_write() {
+    let mut raw = vec![0; 2 * MIB];
+    raw[512..520].copy_from_slice(b"EFI PART");
+    let mut disk = MemoryDisk::new(16 * MIB as u64, 4096);
+    let error = run(&raw, &mut disk, &plan_for(&raw)).unwrap_err();
+    let expected = TableError::SectorSize { image: 512, disk: 4096 };
+    assert!(matches!(error, DeployError::Refused(Refusal::Table(found)) if found == expected));
+    assert_eq!(disk.writes(), 0);
 }
 
 #[test]

@@ -21,7 +21,9 @@ fn read(conf: &Path, depth: usize, dirs: &mut Vec<PathBuf>) {
         if let Some(pattern) = line.strip_prefix("include ") {
             let pattern = conf.parent().unwrap_or(Path::new("/")).join(pattern.trim());
             if depth > 0 {
-                included(&pattern).iter().for_each(|file| read(file, depth - 1, dirs));
+                for file in included(&pattern) {
+                    read(&file, depth - 1, dirs);
+                }
             }
         } else if line.starts_with('/') {
             dirs.push(line.into());

@@ -20,7 +20,7 @@ use crate::{MIB, mbr::Mbr, target::Target};
 /// UEFI 2.10 table 5-5.
 pub const SIGNATURE: &[u8; 8] = b"EFI PART";
 const REVISION_1_0: u32 = 0x0001_0000;
-const HEADER_LEN: usize = 92;
+const HEADER_LEN: u32 = 92;
 
 /// Largest entry array that is read, in bytes: 2048 entries of the usual size; the usual array has 128.
 const MAX_ENTRIES_LEN: u64 = 256 << 10;
@@ -62,7 +62,7 @@ pub enum GptError {
     },
     /// All entries are in use.
     #[error("the GPT has no free entry for another partition (all {0} are used)")]
-    NoFreeEntry(usize),
+    NoFreeEntry(u32),
     /// Too little space behind the last partition.
     #[error("no room for a partition of {wanted} sectors: {free} are free at the end of the disk")]
     NoSpace {
@@ -82,7 +82,8 @@ pub struct Gpt {
     first_usable: u64,
     last_usable: u64,
     entries_lba: u64,
-    entry_len: usize,
+    entry_count: u32,
+    entry_len: u32,
     /// The whole array as it is on disk, so that bytes we do not know are kept.
     entries: Vec<u8>,
 }
@@ -98,8 +99,8 @@ impl Gpt {
         let sector = sector_size as usize;
         let header = head.get(sector..2 * sector).ok_or(GptError::Truncated("the header"))?;
         check_header(header)?;
-        let entry_len = u64::from(u32_at(header, 84));
-        let entries_len = entry_len * u64::from(u32_at(header, 80));
+        let (entry_count, entry_len) = (u32_at(header, 80), u32_at(header, 84));
+        let entries_len = u64::from(entry_count) * u64::from(entry_len);
         let entries_lba = u64_at(header, 72);
         let start = entries_lba.checked_mul(u64::from(sector_size));
         let range = start.and_then(|start| {
@@ -117,7 +118,8 @@ impl Gpt {
             first_usable: u64_at(header, 40),
             last_usable: u64_at(header, 48),
             entries_lba,
-            entry_len: usize::try_from(entry_len).unwrap_or(ENTRY_LEN),
+            entry_count,
+            entry_len,
             entries: entries.to_vec(),
         };
         gpt.check_layout()?;
@@ -144,7 +146,10 @@ impl Gpt {
 
     fn used(&self) -> impl Iterator<Item = (usize, Partition)> {
         let entry = |chunk: &[u8]| chunk.first_chunk::<ENTRY_LEN>().and_then(Partition::decode);
-        self.entries.chunks(self.entry_len).enumerate().filter_map(move |(i, chunk)| Some((i, entry(chunk)?)))
+        self.entries
+            .chunks(self.entry_len as usize)
+            .enumerate()
+            .filter_map(move |(i, chunk)| Some((i, entry(chunk)?)))
     }
 
     /// The partitions in the order of their entries.
@@ -194,9 +199,8 @@ impl Gpt {
             return Err(GptError::NoSpace { wanted, free: end - 1 - self.last_used_lba() });
         }
         let unused = |chunk: &[u8]| chunk.first_chunk().is_some_and(|guid| Guid(*guid) == Guid::UNUSED);
-        let count = self.entries.len() / self.entry_len;
-        let slot = self.entries.chunks_mut(self.entry_len).find(|chunk| unused(chunk));
-        let slot = slot.ok_or(GptError::NoFreeEntry(count))?;
+        let slot = self.entries.chunks_mut(self.entry_len as usize).find(|chunk| unused(chunk));
+        let slot = slot.ok_or(GptError::NoFreeEntry(self.entry_count))?;
         let partition = Partition {
             type_guid,
             unique_guid: Guid::derived(&[&self.disk_guid.0, name.as_bytes(), &first_lba.to_le_bytes()]),
@@ -231,23 +235,20 @@ impl Gpt {
     /// One header sector.
     fn header(&self, my_lba: u64, alternate_lba: u64, entries_lba: u64) -> Vec<u8> {
         let mut sector = vec![0; self.sector_size as usize];
-        let count = self.entries.len() / self.entry_len;
-        // Both fit: the array is bounded by `MAX_ENTRIES_LEN`.
-        let (count, entry_len) = (count as u32, self.entry_len as u32);
         let mut put = |at: usize, bytes: &[u8]| sector[at..at + bytes.len()].copy_from_slice(bytes);
         put(0, SIGNATURE);
         put(8, &REVISION_1_0.to_le_bytes());
-        put(12, &(HEADER_LEN as u32).to_le_bytes());
+        put(12, &HEADER_LEN.to_le_bytes());
         put(24, &my_lba.to_le_bytes());
         put(32, &alternate_lba.to_le_bytes());
         put(40, &self.first_usable.to_le_bytes());
         put(48, &self.last_usable.to_le_bytes());
         put(56, &self.disk_guid.0);
         put(72, &entries_lba.to_le_bytes());
-        put(80, &count.to_le_bytes());
-        put(84, &entry_len.to_le_bytes());
+        put(80, &self.entry_count.to_le_bytes());
+        put(84, &self.entry_len.to_le_bytes());
         put(88, &crc32fast::hash(&self.entries).to_le_bytes());
-        let crc = crc32fast::hash(&sector[..HEADER_LEN]);
+        let crc = crc32fast::hash(&sector[..HEADER_LEN as usize]);
         sector[16..20].copy_from_slice(&crc.to_le_bytes());
         sector
     }
@@ -262,14 +263,13 @@ fn check_header(header: &[u8]) -> Result<(), GptError> {
     if u32_at(header, 8) != REVISION_1_0 {
         return field("revision", u64::from(u32_at(header, 8)));
     }
-    let len = u32_at(header, 12) as usize;
-    if len < HEADER_LEN || len > header.len() {
-        return field("header size", len as u64);
-    }
+    let len = u32_at(header, 12);
+    let covered = header.get(20..len as usize).filter(|_| len >= HEADER_LEN);
+    let Some(covered) = covered else { return field("header size", u64::from(len)) };
     let mut hash = crc32fast::Hasher::new();
     hash.update(&header[..16]);
     hash.update(&[0; 4]);
-    hash.update(&header[20..len]);
+    hash.update(covered);
     if hash.finalize() != u32_at(header, 16) {
         return Err(GptError::Crc("header"));
     }

@@ -16,6 +16,7 @@ fn table(sectors: u64, last: u64) -> Gpt {
         first_usable: 34,
         last_usable: sectors - 34,
         entries_lba: 2,
+        entry_count: 128,
         entry_len: 128,
         entries: vec![0; 128 * 128],
     };

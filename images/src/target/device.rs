@@ -80,7 +80,8 @@ impl DiskFile {
         Ok(Self { file, is_device, size, sector_size })
     }
 
-    /// Makes the kernel read the partition table anew; nothing to do for a plain file.
+    /// Makes the kernel read the partition table anew. Fails on devices that cannot have partitions; nothing to
+    /// do for a plain file.
     pub fn reread_partitions(&self) -> io::Result<()> {
         if self.is_device { ioctl::reread_partitions(&self.file) } else { Ok(()) }
     }
