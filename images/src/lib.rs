@@ -10,6 +10,7 @@
 //! | [`disks`] | which disk; what `/sys/block` says |
 //! | [`erase`] | a disk that carries nothing any more |
 //! | [`store`] | files by the digest of their bytes |
+//! | [`kernel`] | the release that a kernel file names |
 //! | [`initramfs`], [`elf`], [`modules`], [`bundle`], [`ramdisk`] | boot files made from a running system's files |
 
 pub mod bundle;
