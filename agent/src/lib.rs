@@ -12,6 +12,7 @@ pub mod join;
 mod journal;
 pub mod keys;
 pub mod link;
+pub mod node;
 pub mod power;
 pub mod tls;
 

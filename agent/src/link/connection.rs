@@ -111,7 +111,7 @@ async fn exchange(
 }
 
 /// An error with its causes, for a log line.
-pub(crate) fn chain(err: &dyn std::error::Error) -> String {
+pub fn chain(err: &dyn std::error::Error) -> String {
     let mut text = err.to_string();
     let mut cause = err.source();
     while let Some(err) = cause {

@@ -13,6 +13,7 @@ mod renew;
 mod running;
 mod session;
 
+pub use connection::chain as error_chain;
 pub use session::run;
 
 use std::{path::PathBuf, time::Instant};
