@@ -1,0 +1,92 @@
+//! Images: registered by URL and fetched in the background, or uploaded.
+
+use std::time::Duration;
+
+use axum::{
+    Extension, Json,
+    body::{Body, BodyDataStream},
+    extract::{Path, State},
+};
+use futures::StreamExt;
+use http::StatusCode;
+use ironwright_proto::{
+    api::{Image, ImageState, NewImage},
+    ids::{Digest, Name},
+};
+use serde::Deserialize;
+use tokio::time::timeout;
+
+use super::{
+    Api, Failure,
+    auth::Actor,
+    extract::{JsonBody, QueryString},
+};
+use crate::sources::check_url;
+
+/// A refused upload is read on for this long, because a client that is still sending may miss the answer.
+const LINGER_LIMIT: Duration = Duration::from_secs(5);
+
+pub(super) async fn list(State(api): State<Api>) -> Result<Json<Vec<Image>>, Failure> {
+    Ok(Json(api.driver.call(|core, _| core.images()).await??))
+}
+
+pub(super) async fn show(State(api): State<Api>, Path(name): Path<String>) -> Result<Json<Image>, Failure> {
+    Ok(Json(api.driver.call(move |core, _| core.image(&name)).await??))
+}
+
+pub(super) async fn create(
+    State(api): State<Api>,
+    Extension(Actor(actor)): Extension<Actor>,
+    JsonBody(new): JsonBody<NewImage>,
+) -> Result<(StatusCode, Json<Image>), Failure> {
+    check_url(&new.url)
+        .map_err(|why| Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_request", why).of_field("url"))?;
+    let expected = new.digest;
+    let image = api.driver.call(move |core, now_ms| core.register_image(&actor, &new, now_ms)).await??;
+    api.transfers.fetch(image.name.clone(), image.source.clone(), expected);
+    Ok((StatusCode::ACCEPTED, Json(image)))
+}
+
+/// `?digest=sha256:…`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct UploadQuery {
+    digest: Option<Digest>,
+}
+
+pub(super) async fn upload(
+    State(api): State<Api>,
+    Extension(Actor(actor)): Extension<Actor>,
+    Path(name): Path<String>,
+    QueryString(query): QueryString<UploadQuery>,
+    body: Body,
+) -> Result<Json<Image>, Failure> {
+    let mut bytes = body.into_data_stream();
+    let name = match register(&api, actor, &name).await {
+        Ok(name) => name,
+        Err(failure) => {
+            linger(&mut bytes).await;
+            return Err(failure);
+        }
+    };
+    let bytes = bytes.map(|item| item.map_err(std::io::Error::other)).boxed();
+    let image = api.transfers.upload(name, bytes, query.digest).await?;
+    match image.error.clone().filter(|_| image.state == ImageState::Failed) {
+        Some(error) => Err(Failure::with_body(StatusCode::UNPROCESSABLE_ENTITY, error)),
+        None => Ok(Json(image)),
+    }
+}
+
+async fn register(api: &Api, actor: String, name: &str) -> Result<Name, Failure> {
+    let name: Name = name.parse().map_err(|e: ironwright_proto::ids::IdError| {
+        Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_request", e.to_string()).of_field("name")
+    })?;
+    let image = api.driver.call(move |core, now_ms| core.register_upload(&actor, &name, now_ms)).await??;
+    Ok(image.name)
+}
+
+async fn linger(bytes: &mut BodyDataStream) {
+    let rest = async { while let Some(Ok(_)) = bytes.next().await {} };
+    // Whatever is not read by then is the client's loss.
+    let _ = timeout(LINGER_LIMIT, rest).await;
+}

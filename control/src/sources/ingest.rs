@@ -1,0 +1,158 @@
+//! One pass over an image: store its bytes, and learn its digest, format and sizes.
+
+use std::io::{self, Read, Write};
+
+use ironwright_control_core::images::ImageFacts;
+use ironwright_images::{
+    digest::{MeasureError, measure},
+    store::{Store, StoreError, Writer},
+};
+use ironwright_proto::ids::Digest;
+
+use super::SourceError;
+
+/// Where bytes come from, for the words of an error.
+pub(super) enum Origin {
+    Url(String),
+    Upload,
+}
+
+/// Reads `source` to its end. What is not accepted leaves nothing in the store.
+pub(super) fn ingest(
+    store: &Store,
+    source: impl Read + Send,
+    origin: &Origin,
+    limit: u64,
+    expected: Option<Digest>,
+) -> Result<ImageFacts, SourceError> {
+    let writer = store.begin(limit).map_err(|e| SourceError::Storing(words(&e)))?;
+    let mut tee = Tee { source, writer, fault: None };
+    let measured = measure(&mut tee);
+    if let Some(fault) = tee.fault {
+        return Err(fault.into_error(origin, limit));
+    }
+    let measured = measured.map_err(|error| match error {
+        MeasureError::Format(e) => SourceError::UnknownFormat(e.to_string()),
+        MeasureError::Read(e) => SourceError::Damaged(e.to_string()),
+    })?;
+    let stored = tee.writer.commit(expected.map(|digest| digest.0)).map_err(|error| match error {
+        StoreError::Digest { expected, actual } => SourceError::DigestMismatch {
+            expected: format!("sha256:{expected}"),
+            actual: format!("sha256:{actual}"),
+        },
+        other @ StoreError::Io { .. } => SourceError::Storing(words(&other)),
+    })?;
+    Ok(ImageFacts {
+        digest: Digest(stored.digest),
+        size_bytes: stored.size,
+        raw_size_bytes: measured.raw_size,
+        format: measured.format.as_str().to_owned(),
+    })
+}
+
+fn words(error: &StoreError) -> String {
+    use std::error::Error;
+    error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
+}
+
+/// Writes to the store what is read through it, and remembers which of both failed.
+struct Tee<R> {
+    source: R,
+    writer: Writer,
+    fault: Option<Fault>,
+}
+
+enum Fault {
+    Source(io::Error),
+    Store(io::Error),
+}
+
+impl Fault {
+    fn into_error(self, origin: &Origin, limit: u64) -> SourceError {
+        match (self, origin) {
+            (Self::Source(e), _) if e.kind() == io::ErrorKind::Interrupted => SourceError::Stopping,
+            (Self::Source(e), Origin::Url(url)) => {
+                SourceError::Unreachable { url: url.clone(), why: e.to_string() }
+            }
+            (Self::Source(e), Origin::Upload) => SourceError::UploadBroken(e.to_string()),
+            (Self::Store(e), _) if e.kind() == io::ErrorKind::FileTooLarge => SourceError::TooLarge { limit },
+            (Self::Store(e), _) => SourceError::Storing(e.to_string()),
+        }
+    }
+}
+
+impl<R: Read> Read for Tee<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = self.source.read(buf).map_err(|e| self.keep(e, Fault::Source))?;
+        self.writer.write_all(&buf[..read]).map_err(|e| self.keep(e, Fault::Store))?;
+        Ok(read)
+    }
+}
+
+impl<R> Tee<R> {
+    /// The caller gets an error that no reader takes for "try again".
+    fn keep(&mut self, error: io::Error, fault: impl FnOnce(io::Error) -> Fault) -> io::Error {
+        let told = io::Error::other(error.to_string());
+        self.fault = Some(fault(error));
+        told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: u64 = 1 << 20;
+    /// FIPS 180-2 appendix B.1.
+    const ABC: &str = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+    /// Gives some bytes, then fails.
+    struct Failing(&'static [u8], io::ErrorKind);
+
+    impl Read for Failing {
+        fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+            match self.0.read(buf)? {
+                0 => Err(self.1.into()),
+                read => Ok(read),
+            }
+        }
+    }
+
+    fn run(source: impl Read + Send, expected: Option<&str>) -> (Result<ImageFacts, SourceError>, usize) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::at(dir.path()).unwrap();
+        let expected = expected.map(|text| text.parse().unwrap());
+        let result = ingest(&store, source, &Origin::Url("http://a/b".into()), LIMIT, expected);
+        let count = |sub: &str| std::fs::read_dir(dir.path().join(sub)).unwrap().count();
+        (result, count("sha256") + count("tmp"))
+    }
+
+    #[test]
+    fn bytes_are_stored_and_measured() {
+        let (facts, files) = run(&b"abc"[..], Some(ABC));
+        let facts = facts.unwrap();
+        assert_eq!((facts.digest.to_string().as_str(), files), (ABC, 1));
+        assert_eq!((facts.size_bytes, facts.raw_size_bytes, facts.format.as_str()), (3, 3, "raw"));
+    }
+
+    #[test]
+    fn i2_one_wrong_byte_is_a_mismatch_and_leaves_nothing() {
+        let (result, files) = run(&b"abd"[..], Some(ABC));
+        assert_eq!((result.unwrap_err().code(), files), ("digest_mismatch", 0));
+    }
+
+    #[test]
+    fn each_failure_has_its_code_and_leaves_nothing() {
+        let cases: [(Box<dyn Read + Send>, &str); 5] = [
+            (Box::new(Failing(b"abc", io::ErrorKind::ConnectionReset)), "source_unreachable"),
+            (Box::new(Failing(b"abc", io::ErrorKind::Interrupted)), "stopping"),
+            (Box::new(io::repeat(7).take(LIMIT + 1)), "too_large"),
+            (Box::new(&b"QFI\xfb\0\0\0\x03"[..]), "unknown_format"),
+            (Box::new(&b"\x1f\x8b\x08\0\0\0\0\0\0\x03junk"[..]), "image_damaged"),
+        ];
+        for (source, code) in cases {
+            let (result, files) = run(source, None);
+            assert_eq!((result.unwrap_err().code(), files), (code, 0));
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Where image bytes come from, and how they get into control's blob folder.
+//!
+//! ```text
+//! http, https, file ─┐
+//!                    ├─▶ guarded stream ─▶ measure and store (blocking thread) ─▶ image_fetched
+//! upload ────────────┘   (idle and total       digest, format, sizes in           or image_failed
+//!                         time, shutdown)      one pass
+//! ```
+
+mod file;
+mod guard;
+mod image_url;
+mod ingest;
+mod transfers;
+mod web;
+
+use std::{io, pin::Pin};
+
+use bytes::Bytes;
+use futures::Stream;
+
+pub(crate) use self::{image_url::check_url, transfers::Transfers};
+
+/// The bytes of an image, as they arrive.
+type ByteStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
+
+/// Why the bytes of an image could not be had. The code is part of the API.
+#[derive(Debug, thiserror::Error)]
+enum SourceError {
+    /// Nothing, or not everything, came from there.
+    #[error("cannot fetch `{url}`: {why}; check that control can reach it")]
+    Unreachable { url: String, why: String },
+    /// The upload ended before the whole image was there.
+    #[error("the upload broke off: {0}; upload the image again")]
+    UploadBroken(String),
+    /// More bytes than the config allows.
+    #[error("the image is larger than {limit} bytes; raise limits.image_bytes in control.toml")]
+    TooLarge { limit: u64 },
+    /// Nothing that could be written to a disk.
+    #[error("{0}")]
+    UnknownFormat(String),
+    /// Compressed data with a fault in it.
+    #[error("the image's compressed data is damaged: {0}")]
+    Damaged(String),
+    /// The bytes are not the wanted ones.
+    #[error("the image's digest is {actual}, expected {expected}")]
+    DigestMismatch { expected: String, actual: String },
+    /// Control's own disk.
+    #[error("control could not store the image: {0}")]
+    Storing(String),
+    /// Control is being shut down; not the image's fault.
+    #[error("control is stopping")]
+    Stopping,
+}
+
+impl SourceError {
+    const fn code(&self) -> &'static str {
+        match self {
+            Self::Unreachable { .. } => "source_unreachable",
+            Self::UploadBroken(_) => "interrupted",
+            Self::TooLarge { .. } => "too_large",
+            Self::UnknownFormat(_) => "unknown_format",
+            Self::Damaged(_) => "image_damaged",
+            Self::DigestMismatch { .. } => "digest_mismatch",
+            Self::Storing(_) => "internal",
+            Self::Stopping => "stopping",
+        }
+    }
+}

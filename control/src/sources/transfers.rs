@@ -1,0 +1,175 @@
+//! Fetches and uploads that are under way.
+
+use std::{
+    io::BufReader,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use ironwright_images::store::Store;
+use ironwright_proto::{
+    api::{ApiErrorBody, Image},
+    ids::{Digest, Name},
+};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::{MissedTickBehavior, interval},
+};
+use tokio_util::{
+    io::{StreamReader, SyncIoBridge},
+    sync::CancellationToken,
+    task::TaskTracker,
+};
+
+use super::{
+    ByteStream, SourceError, file, guard,
+    image_url::{ImageUrl, check_url},
+    ingest::{Origin, ingest},
+    web,
+};
+use crate::driver::{Handle, Stopped};
+
+/// Images that are read at the same time; others wait for their turn.
+const MAX_TRANSFERS: usize = 4;
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// Brings bytes into control's blob folder and tells the core how it went.
+#[derive(Clone)]
+pub(crate) struct Transfers {
+    driver: Handle,
+    store: Store,
+    max_image_bytes: u64,
+    turns: Arc<Semaphore>,
+    tasks: TaskTracker,
+    shutdown: CancellationToken,
+}
+
+impl Transfers {
+    pub(crate) fn new(
+        driver: Handle,
+        store: Store,
+        max_image_bytes: u64,
+        tasks: TaskTracker,
+        shutdown: CancellationToken,
+    ) -> Self {
+        let turns = Arc::new(Semaphore::new(MAX_TRANSFERS));
+        Self { driver, store, max_image_bytes, turns, tasks, shutdown }
+    }
+
+    /// Fetches a registered image in the background.
+    pub(crate) fn fetch(&self, name: Name, url: String, expected: Option<Digest>) {
+        let this = self.clone();
+        self.tasks.spawn(async move {
+            let result = this.fetch_bytes(&name, &url, expected).await;
+            if let Err(Stopped) = this.report(&name, result).await {
+                tracing::debug!(image = %name, "control stopped during a fetch; the next start fetches it again");
+            }
+        });
+    }
+
+    async fn fetch_bytes(
+        &self,
+        name: &Name,
+        url: &str,
+        expected: Option<Digest>,
+    ) -> Result<Facts, SourceError> {
+        let unreachable = |why| SourceError::Unreachable { url: url.to_owned(), why };
+        let _turn = self.turn().await?;
+        let opening = async {
+            match check_url(url).map_err(unreachable)? {
+                ImageUrl::Web(url) => web::open(&url).await.map_err(unreachable),
+                ImageUrl::File(path) => file::open(&path).await.map_err(|e| unreachable(e.to_string())),
+            }
+        };
+        let bytes = tokio::select! {
+            () = self.shutdown.cancelled() => return Err(SourceError::Stopping),
+            bytes = opening => bytes?,
+        };
+        self.store(name, bytes, Origin::Url(url.to_owned()), expected).await
+    }
+
+    /// Stores the bytes of an upload that was just registered. Goes on to a definite end also when the caller is
+    /// dropped, as happens when its connection breaks.
+    pub(crate) async fn upload(
+        &self,
+        name: Name,
+        bytes: ByteStream,
+        expected: Option<Digest>,
+    ) -> Result<Image, Stopped> {
+        let this = self.clone();
+        let task = self.tasks.spawn(async move {
+            let result = match this.turn().await {
+                Ok(_turn) => this.store(&name, bytes, Origin::Upload, expected).await,
+                Err(error) => Err(error),
+            };
+            this.report(&name, result).await
+        });
+        task.await.map_err(|_| Stopped)?
+    }
+
+    async fn turn(&self) -> Result<SemaphorePermit<'_>, SourceError> {
+        tokio::select! {
+            () = self.shutdown.cancelled() => Err(SourceError::Stopping),
+            turn = self.turns.acquire() => turn.map_err(|_| SourceError::Stopping),
+        }
+    }
+
+    async fn store(
+        &self,
+        name: &Name,
+        bytes: ByteStream,
+        origin: Origin,
+        expected: Option<Digest>,
+    ) -> Result<Facts, SourceError> {
+        let count = Arc::new(AtomicU64::new(0));
+        let guarded = guard::guarded(bytes, count.clone(), self.shutdown.clone());
+        let (store, limit) = (self.store.clone(), self.max_image_bytes);
+        let mut storing = tokio::task::spawn_blocking(move || {
+            let reader = SyncIoBridge::new(StreamReader::new(guarded));
+            ingest(&store, BufReader::with_capacity(BUFFER_BYTES, reader), &origin, limit, expected)
+        });
+        let mut ticks = interval(PROGRESS_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                stored = &mut storing => {
+                    return stored.unwrap_or_else(|panic| Err(SourceError::Storing(panic.to_string())));
+                }
+                _ = ticks.tick() => {
+                    let (name, fetched) = (name.clone(), count.load(Ordering::Relaxed));
+                    // Without a driver the shutdown ends the loop.
+                    let _ = self.driver.call(move |core, _| core.image_progress(&name, fetched)).await;
+                }
+            }
+        }
+    }
+
+    /// Tells the core; on shutdown it is told nothing, so that the next start knows what to do again.
+    async fn report(&self, name: &Name, result: Result<Facts, SourceError>) -> Result<Image, Stopped> {
+        if let Err(error) = &result {
+            tracing::warn!(image = %name, code = error.code(), %error, "no image");
+        }
+        let name = name.clone();
+        let reported = match result {
+            Err(SourceError::Stopping) => return Err(Stopped),
+            Ok(facts) => {
+                self.driver.call(move |core, now_ms| core.image_fetched(&name, &facts, now_ms)).await?
+            }
+            Err(error) => {
+                let body =
+                    ApiErrorBody { code: error.code().to_owned(), message: error.to_string(), field: None };
+                self.driver.call(move |core, now_ms| core.image_failed(&name, body, now_ms)).await?
+            }
+        };
+        reported.map_err(|error| {
+            tracing::error!(error = &error as &dyn std::error::Error, "an image's end could not be recorded");
+            Stopped
+        })
+    }
+}
+
+type Facts = ironwright_control_core::images::ImageFacts;

@@ -1,0 +1,148 @@
+//! Images by URL and by upload.
+
+use std::{collections::HashMap, io::Write};
+
+use http::{Method, StatusCode};
+use ironwright_proto::api::{Image, ImageState};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    rig::{DEADLINE, Rig},
+    web::Web,
+};
+
+/// Not all alike, so that a shifted byte shows.
+fn raw(len: usize) -> Vec<u8> {
+    (0..len).map(|i| u8::try_from(i * 7 % 251).unwrap()).collect()
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn digest(bytes: &[u8]) -> String {
+    format!("sha256:{}", hex::encode(Sha256::digest(bytes)))
+}
+
+async fn add(rig: &Rig, body: Value) -> Image {
+    let image: Image = rig.api.create("/v1/images", &body).await;
+    settled(rig, image.name.as_str()).await
+}
+
+/// Waits until control has made up its mind about an image.
+async fn settled(rig: &Rig, name: &str) -> Image {
+    let end = Instant::now() + DEADLINE;
+    loop {
+        let image: Image = rig.api.read(&format!("/v1/images/{name}")).await;
+        if image.state != ImageState::Fetching {
+            return image;
+        }
+        assert!(Instant::now() < end, "image {name} is still being fetched");
+        sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+fn code(image: &Image) -> &str {
+    assert_eq!(image.state, ImageState::Failed);
+    image.error.as_ref().map_or("", |error| error.code.as_str())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i2_images_are_fetched_whole_and_measured() {
+    let rig = Rig::start().await;
+    let plain = raw(3_000_000);
+    let packed = gzip(&plain);
+    let web = Web::serve(HashMap::from([("/x.raw", plain.clone()), ("/x.img", packed.clone())])).await;
+
+    let image = add(&rig, json!({"name": "plain", "url": web.url("/to/x.raw?X-Sig=abc=&a=1%2F2")})).await;
+    assert_eq!(
+        (image.state, image.size_bytes, image.raw_size_bytes),
+        (ImageState::Ready, 3_000_000, 3_000_000)
+    );
+    assert_eq!((image.digest.unwrap().to_string(), image.format.as_deref()), (digest(&plain), Some("raw")));
+
+    let body = json!({"name": "packed", "url": web.url("/x.img?X-Sig=abc="), "digest": digest(&packed)});
+    let image = add(&rig, body).await;
+    assert_eq!((image.state, image.raw_size_bytes), (ImageState::Ready, 3_000_000));
+    assert_eq!(image.size_bytes, packed.len() as u64);
+    assert_eq!(image.format.as_deref(), Some("gzip"), "told by content, not by name");
+
+    let targets = ["/to/x.raw?X-Sig=abc=&a=1%2F2", "/x.raw", "/x.img?X-Sig=abc="];
+    assert_eq!(web.asked(), targets);
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn images_that_cannot_be_had_say_why() {
+    let rig = Rig::start().await;
+    let web = Web::serve(HashMap::from([
+        ("/x.raw", raw(1000)),
+        ("/page", b"<!DOCTYPE html><html>".to_vec()),
+        ("/cut.gz", gzip(&raw(100_000))[..500].to_vec()),
+        ("/loop", Vec::new()),
+    ]))
+    .await;
+    // A port that was free a moment ago; nobody listens there.
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+
+    let wrong = digest(b"other bytes");
+    let loops = format!("/to{}/x.raw", "/to".repeat(6));
+    for (name, url, expected_digest, wanted) in [
+        ("wrong", web.url("/x.raw"), Some(wrong), "digest_mismatch"),
+        ("gone", format!("http://{gone}/x.raw"), None, "source_unreachable"),
+        ("missing", web.url("/none"), None, "source_unreachable"),
+        ("no-file", "file:///nonexistent/x.raw".to_owned(), None, "source_unreachable"),
+        ("device", "file:///dev/zero".to_owned(), None, "source_unreachable"),
+        ("loops", web.url(&loops), None, "source_unreachable"),
+        ("page", web.url("/page"), None, "unknown_format"),
+        ("empty", web.url("/loop"), None, "unknown_format"),
+        ("cut", web.url("/cut.gz"), None, "image_damaged"),
+    ] {
+        let image = add(&rig, json!({"name": name, "url": url, "digest": expected_digest})).await;
+        assert_eq!(code(&image), wanted, "{name}: {:?}", image.error);
+    }
+    let blobs = std::fs::read_dir(rig.dir.path().join("control/blobs/sha256")).unwrap().count();
+    assert_eq!(blobs, 0, "nothing of them is kept");
+
+    // A failed image may be registered again.
+    let image = add(&rig, json!({"name": "wrong", "url": web.url("/x.raw")})).await;
+    assert_eq!(image.state, ImageState::Ready);
+
+    for (body, field) in [
+        (json!({"name": "x", "url": "ftp://a/b"}), "url"),
+        (json!({"name": "x", "url": "http://user:secret@a/b"}), "url"),
+        (json!({"name": "x", "url": "http://a/b", "digest": "md5:00"}), "digest"),
+    ] {
+        let (status, answer) = rig.api.post("/v1/images", &body).await;
+        assert_eq!((status, &answer["error"]["field"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!(field)));
+        assert!(!answer.to_string().contains("secret"));
+    }
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn images_are_uploaded() {
+    let rig = Rig::start().await;
+    let bytes = raw(2_500_000);
+    let path = format!("/v1/images/mine/bytes?digest={}", digest(&bytes));
+    let (status, answer) = rig.api.bytes(Method::PUT, &path, bytes.clone()).await;
+    assert_eq!((status, &answer["state"]), (StatusCode::OK, &json!("ready")), "{answer}");
+    assert_eq!((&answer["source"], &answer["digest"]), (&json!("upload"), &json!(digest(&bytes))));
+
+    let (status, answer) = rig.api.bytes(Method::PUT, "/v1/images/mine/bytes", bytes.clone()).await;
+    assert_eq!((status, &answer["error"]["code"]), (StatusCode::CONFLICT, &json!("image_exists")));
+
+    let path = format!("/v1/images/other/bytes?digest={}", digest(b"other bytes"));
+    let (status, answer) = rig.api.bytes(Method::PUT, &path, bytes).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(answer["error"]["code"], "digest_mismatch");
+    assert_eq!(code(&rig.api.read("/v1/images/other").await), "digest_mismatch");
+
+    let (status, answer) = rig.api.bytes(Method::PUT, "/v1/images/a_b/bytes", "x").await;
+    assert_eq!((status, &answer["error"]["field"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("name")));
+    rig.stop().await;
+}
