@@ -126,7 +126,7 @@ impl Tpm {
 
     /// Starts a join with a node key that this TPM made before.
     pub fn begin_join_with(&mut self, blobs: NodeKeyBlobs) -> Result<JoinMaterial, DeviceError> {
-        let node_key = NodeKey::new(&self.connection, blobs)?;
+        let node_key = NodeKey::open(&self.connection, blobs)?;
         self.begin(node_key)
     }
 
@@ -169,7 +169,7 @@ impl Tpm {
         csr_der: &[u8],
     ) -> Result<(Vec<u8>, Vec<u8>), DeviceError> {
         let csr_sha256 = Sha256::digest(csr_der);
-        let certified = self.connection.run("certifying the node key", |context| {
+        self.connection.run("certifying the node key", |context| {
             let extra = Data::try_from(csr_sha256.as_slice())?;
             with_created(context, node_key.blobs(), |context, node| {
                 with_saved(context, ak, |context, ak| {
@@ -180,8 +180,7 @@ impl Tpm {
                     Ok((attest.marshall()?, signature.marshall()?))
                 })
             })
-        });
-        certified.map_err(node_key::foreign)
+        })
     }
 
     /// Opens the credential of the challenge: the bodies of `TPM2B_ID_OBJECT` and `TPM2B_ENCRYPTED_SECRET`.

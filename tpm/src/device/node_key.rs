@@ -54,8 +54,17 @@ impl NodeKey {
         Self::new(connection, blobs)
     }
 
-    /// Takes a key that was made before; that this TPM can load it shows at first use.
-    pub(super) fn new(connection: &Connection, blobs: NodeKeyBlobs) -> Result<Self, DeviceError> {
+    /// Takes a key that this TPM made before, and loads it once to see that.
+    pub(super) fn open(connection: &Connection, blobs: NodeKeyBlobs) -> Result<Self, DeviceError> {
+        let key = Self::new(connection, blobs)?;
+        let load = connection.run("loading the stored node key", |context| {
+            objects::with_created(context, &key.blobs, |_, _| Ok(()))
+        });
+        load.map_err(foreign)?;
+        Ok(key)
+    }
+
+    fn new(connection: &Connection, blobs: NodeKeyBlobs) -> Result<Self, DeviceError> {
         let checked = CheckedKey::node(&blobs.public).map_err(|_| DeviceError::ForeignNodeKey)?;
         let spki_der = checked.spki_der();
         let point = checked.key.to_encoded_point(false).as_bytes().to_vec();
@@ -76,8 +85,7 @@ impl NodeKey {
                     context.sign(key, digest, SignatureScheme::Null, ticket)
                 })
             })
-        });
-        let signature = signature.map_err(foreign)?;
+        })?;
         to_der(&signature).ok_or(DeviceError::Answer("signing with the node key"))
     }
 
@@ -115,7 +123,7 @@ impl SigningKey for NodeKey {
 }
 
 /// The TPM refuses to load what it did not make.
-pub(super) fn foreign(error: DeviceError) -> DeviceError {
+fn foreign(error: DeviceError) -> DeviceError {
     match error {
         DeviceError::Tpm { source, .. } if kind(source) == Some(Tss2ResponseCodeKind::Integrity) => {
             DeviceError::ForeignNodeKey

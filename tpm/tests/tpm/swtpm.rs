@@ -2,18 +2,22 @@
 
 use std::{
     fs,
-    io::Read,
+    io::{Read, Write},
     net::{Ipv4Addr, TcpListener, TcpStream},
-    path::{Path, PathBuf},
+    os::fd::OwnedFd,
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
+use ironwright_tpm::verify::EkRoots;
+use rustls_pki_types::{CertificateDer, pem::PemObject};
 use tempfile::TempDir;
 
-/// Two neighbouring free ports may be taken between looking and starting.
+/// Starts tried until one finds its port still free.
 const MAX_STARTS: u32 = 20;
-const START_DEADLINE: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// Random ports tried until one has a free neighbour.
+const MAX_PORT_TRIES: u32 = 100;
 
 /// A certificate authority as TPM manufacturers have one: a root, and the key that signs certificates.
 pub(crate) struct Manufacturer {
@@ -59,25 +63,47 @@ impl Manufacturer {
         Swtpm::start(dir)
     }
 
-    /// The PEM of the certificates that control has to trust.
-    pub(crate) fn roots(&self) -> String {
-        let read =
-            |name: &str| fs::read_to_string(self.dir.path().join(name)).expect("the manufacturer's CA");
-        read("swtpm-localca-rootca-cert.pem")
+    /// What control has to trust: root and issuing certificate, which is not in the TPM.
+    pub(crate) fn roots(&self) -> EkRoots {
+        EkRoots::from_pem(&(self.root_pem() + &self.read("issuercert.pem"))).expect("CA certificates")
     }
 
-    /// The issuing certificate, which is not in the TPM's NV.
-    pub(crate) fn issuer(&self) -> String {
-        fs::read_to_string(self.issuer_path()).expect("the manufacturer's issuing certificate")
+    /// The root certificate alone.
+    pub(crate) fn root_pem(&self) -> String {
+        self.read("swtpm-localca-rootca-cert.pem")
     }
 
-    /// Certificate and key that sign endorsement certificates.
-    pub(crate) fn issuer_path(&self) -> PathBuf {
-        self.dir.path().join("issuercert.pem")
+    /// The issuing certificate.
+    pub(crate) fn issuer_der(&self) -> Vec<u8> {
+        CertificateDer::from_pem_slice(self.read("issuercert.pem").as_bytes())
+            .expect("a certificate")
+            .to_vec()
     }
 
-    pub(crate) fn issuer_key_path(&self) -> PathBuf {
-        self.dir.path().join("signkey.pem")
+    /// A certificate for a P-256 endorsement key, DER.
+    pub(crate) fn certify_p256(&self, x: &[u8], y: &[u8]) -> Vec<u8> {
+        let at = |name: &str| self.dir.path().join(name);
+        let mut cert = Command::new("swtpm_cert");
+        cert.args(["--tpm2", "--type", "ek", "--decryption", "--days", "30", "--serial", "77"]);
+        cert.args(["--ecc-curveid", "secp256r1", "--ecc-x", &hex::encode(x), "--ecc-y", &hex::encode(y)]);
+        cert.args([
+            "--tpm-manufacturer",
+            "id:00001014",
+            "--tpm-model",
+            "swtpm",
+            "--tpm-version",
+            "id:20191023",
+        ]);
+        cert.args(["--tpm-spec-family", "2.0", "--tpm-spec-level", "0", "--tpm-spec-revision", "164"]);
+        cert.arg("--signkey").arg(at("signkey.pem")).arg("--issuercert").arg(at("issuercert.pem"));
+        cert.arg("--out-cert").arg(at("p256.der"));
+        run(&mut cert);
+        fs::read(at("p256.der")).expect("the certificate")
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.dir.path().join(name))
+            .expect("a file of the manufacturer, after its first TPM")
     }
 }
 
@@ -91,12 +117,16 @@ pub(crate) struct Swtpm {
 impl Swtpm {
     fn start(dir: TempDir) -> Self {
         for _ in 0..MAX_STARTS {
-            let port = free_port_pair();
-            let mut process = spawn(dir.path(), port);
-            if listens(&mut process, port + 1) {
+            let (data, control) = neighbouring_ports();
+            let port = data.local_addr().expect("its address").port();
+            // Freed for the program; where somebody else is faster, it ends, and other ports are tried.
+            drop(data);
+            let mut process = spawn(&dir, port, control);
+            if answers(port + 1) {
                 return Self { process, port, dir };
             }
-            let _ = process.wait();
+            let _ = process.kill();
+            process.wait().expect("the end of swtpm");
         }
         panic!("swtpm does not start: {}", fs::read_to_string(dir.path().join("log")).unwrap_or_default());
     }
@@ -106,16 +136,24 @@ impl Swtpm {
         format!("swtpm:host=127.0.0.1,port={}", self.port)
     }
 
-    /// Runs one of tpm2-tools on this TPM, which nobody else may be connected to.
-    pub(crate) fn tool(&self, args: &[&str]) {
+    /// Runs one of tpm2-tools on this TPM, which nobody else may be connected to; gives its output.
+    pub(crate) fn tool(&self, args: &[&str]) -> String {
         let mut tool = Command::new("tpm2");
         tool.args(args).current_dir(self.dir.path()).env("TPM2TOOLS_TCTI", self.tcti());
-        run(&mut tool);
+        run(&mut tool)
     }
 
-    /// A file in the TPM's folder, where [`Self::tool`] runs.
-    pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+    /// Removes an NV index that the manufacturer made.
+    pub(crate) fn undefine(&self, index: &str) {
+        self.tool(&["nvundefine", "-Q", "-C", "p", index]);
+    }
+
+    /// Makes an NV index with this content.
+    pub(crate) fn define(&self, index: &str, content: &[u8]) {
+        fs::write(self.dir.path().join("content"), content).expect("the index's content");
+        let size = content.len().to_string();
+        self.tool(&["nvdefine", "-Q", "-C", "o", "-s", &size, "-a", "ownerwrite|ownerread|authread", index]);
+        self.tool(&["nvwrite", "-Q", "-C", "o", "-i", "content", index]);
     }
 }
 
@@ -126,61 +164,47 @@ impl Drop for Swtpm {
     }
 }
 
-fn spawn(dir: &Path, port: u16) -> Child {
+/// Starts the program; it gets its control socket, already listening, as standard input.
+fn spawn(dir: &TempDir, port: u16, control: TcpListener) -> Child {
+    let at = |name: &str| dir.path().join(name).display().to_string();
     Command::new("swtpm")
         .args(["socket", "--tpm2", "--flags", "not-need-init,startup-clear"])
-        .arg("--tpmstate")
-        .arg(format!("dir={}", dir.display()))
-        .arg("--server")
-        .arg(format!("type=tcp,port={port},bindaddr=127.0.0.1"))
-        .arg("--ctrl")
-        .arg(format!("type=tcp,port={},bindaddr=127.0.0.1", port + 1))
-        .arg("--log")
-        .arg(format!("file={}", dir.join("log").display()))
-        .stdin(Stdio::null())
+        .args(["--tpmstate", &format!("dir={}", dir.path().display())])
+        .args(["--server", &format!("type=tcp,port={port},bindaddr=127.0.0.1"), "--ctrl", "type=tcp,fd=0"])
+        .args(["--log", &format!("file={}", at("log"))])
+        .stdin(OwnedFd::from(control))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .expect("swtpm is installed")
 }
 
-/// Waits until `process` listens on its control port; false where it ended instead.
-fn listens(process: &mut Child, control_port: u16) -> bool {
-    let deadline = Instant::now() + START_DEADLINE;
-    while Instant::now() < deadline {
-        if process.try_wait().expect("swtpm's state").is_some() {
-            return false;
-        }
-        if TcpStream::connect((Ipv4Addr::LOCALHOST, control_port)).is_ok() {
-            return true;
-        }
-        std::thread::yield_now();
-    }
-    let _ = process.kill();
-    false
+/// Whether the program on this control port serves; false where it ended. It answers only after it listens
+/// for data.
+fn answers(control_port: u16) -> bool {
+    const CMD_GET_CAPABILITY: [u8; 4] = [0, 0, 0, 1];
+    let Ok(mut control) = TcpStream::connect((Ipv4Addr::LOCALHOST, control_port)) else { return false };
+    control.set_read_timeout(Some(START_TIMEOUT)).expect("a timeout");
+    control.write_all(&CMD_GET_CAPABILITY).is_ok() && control.read_exact(&mut [0; 8]).is_ok()
 }
 
 /// libtss2 takes the port after the data port for control.
-fn free_port_pair() -> u16 {
-    loop {
-        let first = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        let port = first.local_addr().expect("its address").port();
-        if port < u16::MAX && TcpListener::bind((Ipv4Addr::LOCALHOST, port + 1)).is_ok() {
-            return port;
+fn neighbouring_ports() -> (TcpListener, TcpListener) {
+    for _ in 0..MAX_PORT_TRIES {
+        let data = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let port = data.local_addr().expect("its address").port();
+        let next = port.checked_add(1).map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)));
+        if let Some(Ok(control)) = next {
+            return (data, control);
         }
     }
+    panic!("no two neighbouring ports are free")
 }
 
-/// Runs a program to its end and shows what it said where it fails.
-pub(crate) fn run(command: &mut Command) {
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let mut said = String::new();
-    let _ = child.stderr.take().expect("it is piped").read_to_string(&mut said);
-    let status = child.wait().expect("its end");
-    assert!(status.success(), "{command:?}: {said}");
+/// Runs a program to its end and gives its output, or shows what it said where it fails.
+fn run(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{command:?}: {}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
 }
