@@ -72,7 +72,8 @@ pub enum ConnectError {
 pub(crate) async fn open(url: &str, config: ClientConfig) -> Result<Channel, ConnectError> {
     let target = Target::parse(url)?;
     let authority = target.authority.clone();
-    match timeout(CONNECT_TIMEOUT, open_target(url, target, config)).await {
+    // Boxed: a handshake's state is large, and this future is part of many others.
+    match timeout(CONNECT_TIMEOUT, Box::pin(open_target(url, target, config))).await {
         Ok(result) => result,
         Err(_) => Err(ConnectError::Timeout { authority }),
     }

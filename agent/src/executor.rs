@@ -23,7 +23,7 @@ pub trait Executor: Send + Sync {
     fn kinds(&self) -> &'static [&'static str];
 
     /// Runs one command to its end. `Ok` is the kind's encoded result message, empty where it has none.
-    fn run<'a>(&'a self, order: Order, ctx: Ctx) -> BoxFuture<'a, Result<Vec<u8>, CommandError>>;
+    fn run(&self, order: Order, ctx: Ctx) -> BoxFuture<'_, Result<Vec<u8>, CommandError>>;
 }
 
 /// A running command's way to the outside. Cheap to clone; works from blocking threads too.

@@ -233,3 +233,91 @@ impl ResolvesClientCert for NewestCertificate {
         true
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertificateSigningRequestParams, CertifiedIssuer,
+        ExtendedKeyUsagePurpose, IsCa, KeyPair, date_time_ymd,
+    };
+    use sha2::{Digest as _, Sha256};
+
+    use super::*;
+    use crate::keys::SoftKey;
+
+    /// A key, a grant for it from 2020 to 2050, and the pin of the CA that gave it.
+    fn granted() -> (Arc<dyn NodeSigner>, JoinGrant, Digest) {
+        let key: Arc<dyn NodeSigner> = Arc::new(SoftKey::generate().unwrap());
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let request = certificate_request(&key).unwrap().into();
+        let mut request = CertificateSigningRequestParams::from_der(&request).unwrap();
+        request.params.not_before = date_time_ymd(2020, 1, 1);
+        request.params.not_after = date_time_ymd(2050, 1, 1);
+        request.params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let leaf = request.signed_by(&ca).unwrap();
+        let grant = JoinGrant {
+            node_id: "n-1".into(),
+            chain: vec![leaf.der().to_vec(), ca.der().to_vec()],
+            gateway_url: "https://127.0.0.1:1".into(),
+        };
+        (key, grant, Digest(Sha256::digest(ca.der()).into()))
+    }
+
+    /// An identity whose gateway nobody runs.
+    pub(crate) fn identity() -> Identity {
+        let (key, grant, pin) = granted();
+        Identity::from_grant(&grant, key, pin, None).unwrap()
+    }
+
+    #[test]
+    fn renewal_is_due_when_two_thirds_are_over() {
+        // 2020 to 2050 are 10958 days, of which 7305 1/3 bring us into the first days of 2040.
+        let due = identity().renew_at().duration_since(UNIX_EPOCH).unwrap();
+        assert_eq!(due.as_secs(), 1_577_836_800 + 10_958 * 86_400 * 2 / 3);
+    }
+
+    #[test]
+    fn malformed_grants_are_named() {
+        let (key, good, pin) = granted();
+        let refused = |change: fn(&mut JoinGrant)| {
+            let mut grant = good.clone();
+            change(&mut grant);
+            Identity::from_grant(&grant, key.clone(), pin, None).unwrap_err()
+        };
+        assert!(matches!(refused(|g| g.node_id.clear()), GrantError::Malformed("node_id")));
+        assert!(matches!(
+            refused(|g| g.gateway_url = "http://x".into()),
+            GrantError::Malformed("gateway_url")
+        ));
+        assert!(matches!(refused(|g| g.chain.truncate(1)), GrantError::Malformed("chain")));
+        assert!(matches!(refused(|g| g.chain[0] = vec![0x30]), GrantError::Chain(ChainError::Malformed)));
+        assert!(matches!(
+            refused(|g| g.chain[1] = g.chain[0].clone()),
+            GrantError::Chain(ChainError::WrongCa(_))
+        ));
+    }
+
+    #[test]
+    fn a_renewal_for_another_node_is_refused() {
+        let (key, mut grant, pin) = granted();
+        let identity = Identity::from_grant(&grant, key, pin, None).unwrap();
+        identity.renew(&grant).unwrap();
+        grant.node_id = "n-2".into();
+        assert!(matches!(identity.renew(&grant), Err(GrantError::Malformed("node_id"))));
+    }
+
+    #[test]
+    fn a_damaged_copy_is_as_good_as_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("identity.pb");
+        let (key, grant, pin) = granted();
+        let read = || Identity::stored(&file, &key, pin, SystemTime::now()).unwrap();
+        assert!(read().is_none());
+        Identity::from_grant(&grant, key.clone(), pin, Some(file.clone())).unwrap();
+        assert_eq!(read().unwrap().node_id(), "n-1");
+        fs::write(&file, b"\xff\xff").unwrap();
+        assert!(read().is_none());
+    }
+}

@@ -52,7 +52,7 @@ impl Executor for Reboot {
         &[kinds::NODE_REBOOT]
     }
 
-    fn run<'a>(&'a self, _order: Order, _ctx: Ctx) -> BoxFuture<'a, Result<Vec<u8>, CommandError>> {
+    fn run(&self, _order: Order, _ctx: Ctx) -> BoxFuture<'_, Result<Vec<u8>, CommandError>> {
         Box::pin(async {
             self.power
                 .reboot()

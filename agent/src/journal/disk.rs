@@ -235,7 +235,9 @@ mod tests {
     fn written(dir: &Path) -> Journal {
         let (mut journal, mut disk) = Disk::open(dir).unwrap();
         disk.write(&records()).unwrap();
-        records().iter().for_each(|record| journal.apply(record));
+        for record in &records() {
+            journal.apply(record);
+        }
         journal
     }
 

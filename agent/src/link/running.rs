@@ -103,7 +103,7 @@ impl Running {
                     match &result {
                         Ok(_) => tracing::info!(command = %id, "command succeeded"),
                         Err(err) => {
-                            tracing::warn!(command = %id, code = %err.code, "command failed: {}", err.message)
+                            tracing::warn!(command = %id, code = %err.code, "command failed: {}", err.message);
                         }
                     }
                     return RunEvent::Ended(id, result);
@@ -163,7 +163,7 @@ mod tests {
             &["count", "panic"]
         }
 
-        fn run<'a>(&'a self, order: Order, ctx: Ctx) -> BoxFuture<'a, Result<Vec<u8>, CommandError>> {
+        fn run(&self, order: Order, ctx: Ctx) -> BoxFuture<'_, Result<Vec<u8>, CommandError>> {
             Box::pin(async move {
                 assert_ne!(order.kind, "panic");
                 for n in 1..=1000 {

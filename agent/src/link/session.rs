@@ -211,3 +211,88 @@ async fn sleep_to(deadline: Option<Instant>) {
         None => pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use ironwright_agent_core::{CommandEntry, Order, RaisedEvent, Record, Stage};
+    use ironwright_proto::{
+        kinds::Role,
+        wire::{Command, CommandError},
+    };
+
+    use super::*;
+    use crate::{
+        executor::{BoxFuture, Ctx},
+        identity::tests::identity,
+        journal::faulty::Faulty,
+        link::{JournalPlace, channel},
+    };
+
+    #[derive(Default)]
+    struct Counter(AtomicUsize);
+
+    impl Executor for Counter {
+        fn kinds(&self) -> &'static [&'static str] {
+            &["disk.erase"]
+        }
+
+        fn run(&self, _: Order, _: Ctx) -> BoxFuture<'_, Result<Vec<u8>, CommandError>> {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            Box::pin(async { Ok(vec![]) })
+        }
+    }
+
+    fn session<'p>(port: &'p mut Port, executor: &Arc<Counter>, store: Faulty) -> Session<'p> {
+        let journal = JournalPlace::Memory;
+        let config = AgentConfig { role: Role::Ramdisk, boot_id: "b".into(), site: None, journal };
+        let executors = [executor.clone() as Arc<dyn Executor>];
+        Session::new(port, config, identity(), &executors, Journal::new("j".into()), Box::new(store))
+    }
+
+    fn acceptance() -> (Record, Vec<Effect>) {
+        let command = Command { id: "c1".into(), kind: "disk.erase".into(), ..Command::default() };
+        let order = Order { id: "c1".into(), kind: "disk.erase".into(), args: vec![] };
+        let accepted = Record::Command(CommandEntry { command, stage: Stage::Accepted });
+        (accepted.clone(), vec![Effect::Persist(accepted), Effect::Start(order)])
+    }
+
+    #[tokio::test]
+    async fn nothing_starts_that_could_not_be_journaled() {
+        let (_handle, mut port) = channel();
+        let executor = Arc::new(Counter::default());
+        let mut session = session(&mut port, &executor, Faulty::after(0));
+        let result = session.perform(acceptance().1).await;
+        assert!(matches!(result, Err(LinkError::Journal(_))), "{result:?}");
+        tokio::task::yield_now().await;
+        assert_eq!(executor.0.load(Ordering::SeqCst), 0);
+        let result = session.step(Input::Start).await;
+        assert!(result.is_ok(), "nothing to write");
+        let event = RaisedEvent { kind: "log".into(), json: "{}".into(), unix_ms: 0 };
+        assert!(matches!(session.step(Input::Raise(event)).await, Err(LinkError::Journal(_))));
+    }
+
+    #[tokio::test]
+    async fn a_command_starts_once_it_is_journaled() {
+        let (_handle, mut port) = channel();
+        let executor = Arc::new(Counter::default());
+        let store = Faulty::after(1);
+        let mut session = session(&mut port, &executor, store.clone());
+        let (accepted, effects) = acceptance();
+        assert!(session.perform(effects).await.unwrap());
+        assert_eq!(*store.written.lock().unwrap(), [accepted]);
+        assert_eq!(session.running.next().await, RunEvent::Ended("c1".into(), Ok(vec![])));
+        assert_eq!(executor.0.load(Ordering::SeqCst), 1);
+    }
+
+    #[tokio::test]
+    async fn a_full_journal_ends_the_agent() {
+        let (handle, mut port) = channel();
+        let executor = Arc::new(Counter::default());
+        let mut session = session(&mut port, &executor, Faulty::after(0));
+        handle.events.send("log", &serde_json::json!({}));
+        let ended = timeout(Duration::from_secs(10), session.run(&CancellationToken::new())).await.unwrap();
+        assert!(matches!(ended, Err(LinkError::Journal(_))), "{ended:?}");
+    }
+}
