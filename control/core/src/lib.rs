@@ -4,14 +4,27 @@
 //! store before an effect of it leaves; the shell (crate `ironwright-control`) only carries bytes.
 
 pub mod admin;
+pub mod audit;
+mod commands;
 pub mod control;
 pub mod error;
 pub mod images;
+mod inventory;
 pub mod join;
+mod limits;
+mod machines;
+mod nodes;
 pub mod output;
+pub mod runs;
+mod secret;
+pub mod seed;
 pub mod session;
+mod sites;
+mod smbios;
 pub mod store;
+mod table;
+mod tx;
 
-pub use control::{Control, Settings};
+pub use control::{Control, Settings, SetupError};
 pub use error::Error;
 pub use output::{Output, SessionRef};

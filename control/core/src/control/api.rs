@@ -2,25 +2,41 @@
 
 use ironwright_proto::{
     api::{
-        ApiErrorBody, AuditEvent, Image, Machine, NewDeploy, NewImage, NewMachine, NewSite, Node, Run, Site,
-        SiteCreated, Status,
+        ApiErrorBody, AuditEvent, Image, ImageState, Machine, NewDeploy, NewImage, NewMachine, NewSite, Node,
+        Run, Site, SiteCreated, Status,
     },
     ids::Name,
 };
 use rand::{CryptoRng, RngCore};
 
 use super::Control;
-use crate::{error::Error, images::ImageFacts, output::Output, store::Store};
+use crate::{
+    admin, audit,
+    error::Error,
+    images::{self, ImageFacts},
+    machines, nodes,
+    output::Output,
+    runs, sites,
+    store::Store,
+    tx::{Seed, Tx},
+};
 
 impl<S: Store> Control<S> {
     /// The person whose admin token this is; `None` for an unknown token.
     pub fn authenticate(&self, token: &str) -> Result<Option<String>, Error> {
-        unimplemented!()
+        self.store.read(|txn| admin::authenticate(txn, token))
     }
-    /// Numbers for `GET /v1/status`.
+
+    /// Numbers for `GET /v1/status`. `version` is the program's.
     pub fn status(&self, version: &str) -> Result<Status, Error> {
-        unimplemented!()
+        Ok(Status {
+            version: version.to_owned(),
+            ca_pin: self.settings.ca_pin,
+            sessions: self.sessions.count() as u64,
+            active_runs: self.store.read(runs::count_active)? as u64,
+        })
     }
+
     /// Creates a site, or gives an existing one a new join token in place of the old one.
     pub fn create_site(
         &mut self,
@@ -29,56 +45,83 @@ impl<S: Store> Control<S> {
         now_ms: i64,
         rng: &mut (impl RngCore + CryptoRng),
     ) -> Result<SiteCreated, Error> {
-        unimplemented!()
+        let (created, _) = self.commit(now_ms, rng, |tx| sites::create(tx, actor, new))?;
+        Ok(created)
     }
+
     /// All sites.
     pub fn sites(&self) -> Result<Vec<Site>, Error> {
-        unimplemented!()
+        self.store.read(sites::all)
     }
+
     /// Enrolls a machine.
     pub fn create_machine(&mut self, actor: &str, new: &NewMachine, now_ms: i64) -> Result<Machine, Error> {
-        unimplemented!()
+        self.write(now_ms, |tx| machines::create(tx, actor, new))
     }
+
     /// All machines.
     pub fn machines(&self) -> Result<Vec<Machine>, Error> {
-        unimplemented!()
+        self.store.read(machines::all)
     }
+
     /// One machine.
     pub fn machine(&self, id: &str) -> Result<Machine, Error> {
-        unimplemented!()
+        self.store.read(|txn| machines::need(txn, id))
     }
+
     /// Registers an image; the shell then fetches its URL and reports.
     pub fn register_image(&mut self, actor: &str, new: &NewImage, now_ms: i64) -> Result<Image, Error> {
-        unimplemented!()
+        self.write(now_ms, |tx| images::register(tx, actor, new))
     }
+
     /// Registers an image whose bytes come with the request.
     pub fn register_upload(&mut self, actor: &str, name: &Name, now_ms: i64) -> Result<Image, Error> {
-        unimplemented!()
+        self.write(now_ms, |tx| images::register_upload(tx, actor, name))
     }
+
     /// Notes how many bytes of a fetching image are there; memory only.
     pub fn image_progress(&mut self, name: &Name, fetched_bytes: u64) {
-        unimplemented!()
+        self.memory.fetched.insert(name.to_string(), fetched_bytes);
+        self.memory.version += 1;
     }
-    /// The bytes are in control's blob folder. Gives `Ready`, or `Failed` where the digest is another than asked for.
+
+    /// The bytes are in control's blob folder. Gives `Ready`, or `Failed` where the digest is another than asked
+    /// for.
     pub fn image_fetched(&mut self, name: &Name, facts: &ImageFacts, now_ms: i64) -> Result<Image, Error> {
-        unimplemented!()
+        self.memory.fetched.remove(name.as_str());
+        self.write(now_ms, |tx| images::fetched(tx, name, facts))
     }
+
     /// The bytes could not be had.
+    #[expect(clippy::needless_pass_by_value, reason = "a transaction may run twice, so it takes copies")]
     pub fn image_failed(&mut self, name: &Name, error: ApiErrorBody, now_ms: i64) -> Result<Image, Error> {
-        unimplemented!()
+        self.memory.fetched.remove(name.as_str());
+        self.write(now_ms, |tx| images::fail(tx, name, error.clone()))
     }
+
     /// After a start: images whose URL has to be fetched (again). Uploads that a restart cut off become `Failed`.
     pub fn resume_images(&mut self, now_ms: i64) -> Result<Vec<Image>, Error> {
-        unimplemented!()
+        self.write(now_ms, images::resume)
     }
+
     /// All images.
     pub fn images(&self) -> Result<Vec<Image>, Error> {
-        unimplemented!()
+        let images = self.store.read(images::all)?;
+        Ok(images.into_iter().map(|image| self.with_fetched(image)).collect())
     }
+
     /// One image.
     pub fn image(&self, name: &str) -> Result<Image, Error> {
-        unimplemented!()
+        Ok(self.with_fetched(self.store.read(|txn| images::need(txn, name))?))
     }
+
+    fn with_fetched(&self, mut image: Image) -> Image {
+        if image.state == ImageState::Fetching {
+            image.fetched_bytes = self.memory.fetched.get(image.name.as_str()).copied().unwrap_or(0);
+        }
+        image
+    }
+
     /// Starts a deploy run.
     pub fn start_deploy(
         &mut self,
@@ -87,8 +130,10 @@ impl<S: Store> Control<S> {
         now_ms: i64,
         rng: &mut (impl RngCore + CryptoRng),
     ) -> Result<(Run, Output), Error> {
-        unimplemented!()
+        let (run, effects) = self.commit(now_ms, rng, |tx| runs::start(tx, actor, new, &self.facts))?;
+        Ok((run, self.deliver(effects, now_ms, rng)?))
     }
+
     /// Ends a run early.
     pub fn cancel_run(
         &mut self,
@@ -97,26 +142,52 @@ impl<S: Store> Control<S> {
         now_ms: i64,
         rng: &mut (impl RngCore + CryptoRng),
     ) -> Result<(Run, Output), Error> {
-        unimplemented!()
+        let (run, effects) = self.commit(now_ms, rng, |tx| runs::cancel(tx, actor, id))?;
+        Ok((run, self.deliver(effects, now_ms, rng)?))
     }
+
     /// All runs, oldest first.
     pub fn runs(&self) -> Result<Vec<Run>, Error> {
-        unimplemented!()
+        Ok(self.store.read(runs::all)?.into_iter().map(|run| self.with_progress(run)).collect())
     }
+
     /// One run, with the progress of its step.
     pub fn run(&self, id: &str) -> Result<Run, Error> {
-        unimplemented!()
+        Ok(self.with_progress(self.store.read(|txn| runs::need(txn, id))?))
     }
+
+    fn with_progress(&self, mut run: Run) -> Run {
+        for step in run.steps.iter_mut().filter(|step| !step.state.is_final()) {
+            step.progress = step.command_id.as_ref().and_then(|id| self.memory.progress.get(id)).cloned();
+        }
+        run
+    }
+
     /// All nodes.
     pub fn nodes(&self) -> Result<Vec<Node>, Error> {
-        unimplemented!()
+        let records = self.store.read(nodes::all)?;
+        Ok(records.into_iter().map(|record| self.with_connection(record.node)).collect())
     }
+
     /// One node.
     pub fn node(&self, id: &str) -> Result<Node, Error> {
-        unimplemented!()
+        let record = self.store.read(|txn| nodes::get(txn, id))?;
+        let record = record.ok_or_else(|| Error::UnknownNode(audit::clip(id)))?;
+        Ok(self.with_connection(record.node))
     }
-    /// At most `limit` audit entries with a number above `after`.
+
+    fn with_connection(&self, mut node: Node) -> Node {
+        node.connected = self.sessions.of(&node.id).is_some();
+        node
+    }
+
+    /// At most `limit` (and [`audit::MAX_EVENTS`]) audit entries with a number above `after`.
     pub fn events_after(&self, after: u64, limit: usize) -> Result<Vec<AuditEvent>, Error> {
-        unimplemented!()
+        self.store.read(|txn| audit::after(txn, after, limit))
+    }
+
+    /// A transaction without randomness and without effects.
+    fn write<R>(&self, now_ms: i64, mut f: impl FnMut(&mut Tx<'_>) -> Result<R, Error>) -> Result<R, Error> {
+        self.store.write(|txn| f(&mut Tx::new(txn, now_ms, Seed::NONE)))
     }
 }

@@ -11,9 +11,31 @@ mod api;
 mod joins;
 mod links;
 
-use ironwright_proto::ids::Digest;
+use std::collections::BTreeMap;
 
-use crate::{error::Error, store::Store};
+use ironwright_proto::{
+    api::Progress,
+    ids::Digest,
+    wire::{self, gateway_frame::Frame},
+};
+use ironwright_tpm::verify::{EkRoots, EkRootsError};
+use rand::{CryptoRng, RngCore};
+
+use crate::{
+    commands,
+    error::Error,
+    join::{JOINS_PER_EK_AND_MINUTE, JOINS_PER_SOURCE_AND_MINUTE, REFUSALS_LOGGED_PER_MINUTE},
+    limits::PerMinute,
+    nodes,
+    output::{Output, SessionRef},
+    runs::ControlFacts,
+    session::{EVENTS_PER_NODE_AND_MINUTE, Sessions},
+    store::Store,
+    tx::{Effects, Seed, Tx},
+};
+
+/// How many commands' progress is kept.
+const MAX_PROGRESS: usize = 10_000;
 
 /// What control tells machines about itself.
 #[derive(Debug, Clone)]
@@ -26,18 +48,65 @@ pub struct Settings {
     pub ek_roots_pem: String,
 }
 
+/// Why control cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// The EK authorities.
+    #[error("reading the trusted EK authorities")]
+    EkRoots(#[from] EkRootsError),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] Error),
+}
+
 /// Control's decisions over a store.
 #[derive(Debug)]
 pub struct Control<S> {
     store: S,
     settings: Settings,
+    facts: ControlFacts,
+    ek_roots: EkRoots,
+    sessions: Sessions,
+    memory: Memory,
+    limits: Limits,
+}
+
+/// What is shown, but not kept.
+#[derive(Debug, Default)]
+struct Memory {
+    /// By command id.
+    progress: BTreeMap<String, Progress>,
+    /// Bytes of fetching images, by name.
+    fetched: BTreeMap<String, u64>,
+    version: u64,
+}
+
+#[derive(Debug)]
+struct Limits {
+    joins_by_source: PerMinute,
+    joins_by_ek: PerMinute,
+    logged_refusals: PerMinute,
+    events_by_node: PerMinute,
 }
 
 impl<S: Store> Control<S> {
     /// Begins, or continues, on a store.
-    pub fn new(store: S, settings: Settings, now_ms: i64) -> Result<Self, Error> {
-        let _ = now_ms;
-        Ok(Self { store, settings })
+    pub fn new(store: S, settings: Settings, now_ms: i64) -> Result<Self, SetupError> {
+        let ek_roots = EkRoots::from_pem(&settings.ek_roots_pem)?;
+        let facts = ControlFacts { url: settings.control_url.clone(), ca_pin: settings.ca_pin };
+        let mut sessions = Sessions::default();
+        for record in store.read(nodes::all)? {
+            if record.node.session_epoch > 0 {
+                sessions.watch(&record.node.id, now_ms);
+            }
+        }
+        let limits = Limits {
+            joins_by_source: PerMinute::new(JOINS_PER_SOURCE_AND_MINUTE),
+            joins_by_ek: PerMinute::new(JOINS_PER_EK_AND_MINUTE),
+            logged_refusals: PerMinute::new(REFUSALS_LOGGED_PER_MINUTE),
+            events_by_node: PerMinute::new(EVENTS_PER_NODE_AND_MINUTE),
+        };
+        Ok(Self { store, settings, facts, ek_roots, sessions, memory: Memory::default(), limits })
     }
 
     /// The store.
@@ -52,6 +121,51 @@ impl<S: Store> Control<S> {
 
     /// Grows with every change that a reader could see, also of progress. Watchers read again when it grew.
     pub fn version(&self) -> u64 {
-        self.store.version()
+        self.store.version() + self.memory.version
+    }
+
+    /// One transaction; gives the effects that follow its commit.
+    fn commit<R, E: From<Error> + From<crate::store::StoreError>>(
+        &self,
+        now_ms: i64,
+        rng: &mut (impl RngCore + CryptoRng),
+        mut f: impl FnMut(&mut Tx<'_>) -> Result<R, E>,
+    ) -> Result<(R, Effects), E> {
+        let seed = Seed::draw(rng);
+        self.store.write(|txn| {
+            let mut tx = Tx::new(txn, now_ms, seed);
+            let value = f(&mut tx)?;
+            Ok((value, tx.effects))
+        })
+    }
+
+    /// Carries out what follows a commit: sends what can be sent in open sessions.
+    fn deliver(
+        &mut self,
+        effects: Effects,
+        now_ms: i64,
+        rng: &mut (impl RngCore + CryptoRng),
+    ) -> Result<Output, Error> {
+        let mut output = Output::default();
+        for id in &effects.ended {
+            self.memory.progress.remove(id);
+        }
+        for (node, id) in effects.cancel {
+            if let Some(live) = self.sessions.of(&node) {
+                let to = SessionRef { node, epoch: live.epoch };
+                output.send(&to, Frame::Cancel(wire::Cancel { id }));
+            }
+        }
+        for node in effects.dispatch {
+            let Some(live) = self.sessions.of(&node) else { continue };
+            let to = SessionRef { node: node.clone(), epoch: live.epoch };
+            let (ready, _) = self.commit::<_, Error>(now_ms, rng, |tx| {
+                commands::dispatch(tx, &node, live.role, &live.boot_id)
+            })?;
+            for command in ready {
+                output.send(&to, Frame::Command(command));
+            }
+        }
+        Ok(output)
     }
 }

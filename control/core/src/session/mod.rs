@@ -1,4 +1,16 @@
-//! Sessions of agents.
+//! Sessions of agents: one for each node, with an epoch that grows and fences the older one.
+
+mod events;
+mod hello;
+mod live;
+
+pub use events::{EVENTS_PER_NODE_AND_MINUTE, MAX_EVENT_JSON};
+pub use hello::MAX_LISTED;
+pub use live::{HEARTBEAT_INTERVAL_MS, PING_AFTER_MS, SILENCE_LIMIT_MS};
+
+pub(crate) use events::take as take_event;
+pub(crate) use hello::{greet, renew_lease};
+pub(crate) use live::Sessions;
 
 use ironwright_proto::wire;
 
