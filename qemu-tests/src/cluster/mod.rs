@@ -25,7 +25,7 @@ use self::{
 use crate::{
     artifacts::Artifacts,
     machine::{Machine, MachineSpec},
-    namespace::{ADDRESS, BRIDGE, Namespace},
+    namespace::{ADDRESS, BRIDGE, Namespace, PREFIX},
     process,
     tpm::{Tpm, TpmMaker},
     wait,
@@ -251,30 +251,32 @@ fn init_control(cli: &Cli, dir: &Path, lab: &Lab, tpm_maker: &TpmMaker) -> Resul
 
 /// The site's configuration: a DHCP server on the bridge, and the artifacts that it serves.
 fn site_config(lab: &Lab, artifacts: &Artifacts, control: &Initialised, token: &Path) -> Result<String> {
-    let dir = lab.folder("site")?;
+    let Initialised { api_url, ca_pin, .. } = control;
+    let (state, token) = (text(&lab.folder("site")?), text(token));
+    let (kernel, ramdisk) = (text(&artifacts.kernel.vmlinuz), text(&artifacts.ramdisk));
+    let (bundle, (first, last)) = (text(&artifacts.bundle), POOL);
     Ok(format!(
-        "site = \"{SITE}\"\n\
-         state_dir = \"{}\"\n\
-         interface = \"{BRIDGE}\"\n\
-         [control]\n\
-         url = \"{}\"\n\
-         ca_pin = \"{}\"\n\
-         token_file = \"{}\"\n\
-         [dhcp]\n\
-         pool = [\"{}\", \"{}\"]\n\
-         [artifacts]\n\
-         kernel = \"{}\"\n\
-         ramdisk = \"{}\"\n\
-         agent_bundle = \"{}\"\n",
-        dir.display(),
-        control.api_url,
-        control.ca_pin,
-        token.display(),
-        POOL.0,
-        POOL.1,
-        artifacts.kernel.vmlinuz.display(),
-        artifacts.ramdisk.display(),
-        artifacts.bundle.display(),
+        r#"control_url = "{api_url}"
+ca_pin = "{ca_pin}"
+site = "{SITE}"
+join_token_file = "{token}"
+state_dir = "{state}"
+interface = "{BRIDGE}"
+address = "{ADDRESS}"
+kernel = "{kernel}"
+ramdisk = "{ramdisk}"
+agent_bundle = "{bundle}"
+kernel_args = "console=ttyS0"
+
+[boot_files]
+bios = "/usr/lib/ipxe/undionly.kpxe"
+x64_uefi = "/usr/lib/ipxe/ipxe.efi"
+
+[dhcp]
+mode = "server"
+range = ["{first}", "{last}"]
+prefix = {PREFIX}
+"#
     ))
 }
 

@@ -9,10 +9,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::{
-    DiskImage,
-    disk::{Boot, Partition, ROOT_TYPE, assemble, compress, make_esp},
-};
+use super::disk::{Boot, Partition, ROOT_TYPE, assemble, compress, make_esp};
 use crate::{
     cache::{self, Recipe},
     process,
@@ -77,12 +74,21 @@ const MASKED: &[&str] = &[
     "fstrim.timer",
 ];
 
-/// The Debian image, compressed. The first build downloads about 150 MB of packages.
-pub fn debian() -> Result<DiskImage> {
+/// Files of a Debian image.
+#[derive(Debug, Clone)]
+pub struct DebianImage {
+    /// The image, compressed by zstd.
+    pub file: PathBuf,
+    /// The initramfs that Debian's initramfs-tools made for it.
+    pub initrd: PathBuf,
+}
+
+/// The Debian image. The first build downloads about 150 MB of packages.
+pub fn debian() -> Result<DebianImage> {
     // The recipe is this file and the layout.
     let recipe = Recipe::default().text(include_str!("debian.rs")).text(include_str!("disk.rs"));
     let folder = cache::get("debian", &recipe, build)?;
-    Ok(DiskImage { raw: None, zstd: Some(folder.join("disk.raw.zst")), esp: folder.join("esp.img") })
+    Ok(DebianImage { file: folder.join("disk.raw.zst"), initrd: folder.join("initrd.img") })
 }
 
 fn build(dir: &Path) -> Result<()> {
@@ -99,16 +105,15 @@ fn build(dir: &Path) -> Result<()> {
     process::run(&mut mke2fs)?;
     // The names without version are links that every kernel package makes.
     let (kernel, initrd) = (tree.join("vmlinuz"), tree.join("initrd.img"));
-    let boot = Boot {
-        kernel: &resolve(&tree, &kernel)?,
-        initrd: &resolve(&tree, &initrd)?,
-        command_line: COMMAND_LINE,
-    };
+    let initrd = resolve(&tree, &initrd)?;
+    fs::copy(&initrd, dir.join("initrd.img")).context("keeping the initramfs")?;
+    let boot = Boot { kernel: &resolve(&tree, &kernel)?, initrd: &initrd, command_line: COMMAND_LINE };
     let esp = make_esp(dir, &boot)?;
     process::run(as_root("rm").args(["--recursive", "--force"]).arg(&tree))?;
     let raw = assemble(dir, &esp, Some(&Partition { kind: ROOT_TYPE, name: "root", content: &root }))?;
     fs::remove_file(&root).context("removing the root partition")?;
     compress(&raw)?;
+    fs::remove_file(&esp).context("removing the system partition")?;
     fs::remove_file(&raw).context("removing the raw image")
 }
 

@@ -3,15 +3,12 @@
 use std::{
     fs::File,
     io::{BufWriter, Write},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use anyhow::{Context, Result};
 
-use super::{
-    DiskImage,
-    disk::{Boot, DATA_TYPE, Partition, assemble, compress, make_esp},
-};
+use super::disk::{Boot, DATA_TYPE, Partition, assemble, compress, make_esp};
 use crate::{
     artifacts::Artifacts,
     cache::{self, Recipe},
@@ -19,14 +16,25 @@ use crate::{
 
 const COMMAND_LINE: &str = "console=ttyS0 panic=10 iw.role=node";
 
+/// Files of a small image.
+#[derive(Debug, Clone)]
+pub struct SmallImage {
+    /// The image.
+    pub raw: PathBuf,
+    /// The same, compressed by zstd.
+    pub zstd: PathBuf,
+    /// Its EFI system partition: what is at [`super::ESP_OFFSET`].
+    pub esp: PathBuf,
+}
+
 /// The small image.
-pub fn small(artifacts: &Artifacts) -> Result<DiskImage> {
+pub fn small(artifacts: &Artifacts) -> Result<SmallImage> {
     small_with_ballast(artifacts, 0)
 }
 
 /// The small image with a partition of so many MiB that neither compress nor are zero: for deploys that are
 /// to take a while.
-pub fn small_with_ballast(artifacts: &Artifacts, ballast_mib: u32) -> Result<DiskImage> {
+pub fn small_with_ballast(artifacts: &Artifacts, ballast_mib: u32) -> Result<SmallImage> {
     let recipe = Recipe::default()
         .file(&artifacts.kernel.vmlinuz)?
         .file(&artifacts.ramdisk)?
@@ -35,7 +43,7 @@ pub fn small_with_ballast(artifacts: &Artifacts, ballast_mib: u32) -> Result<Dis
     let folder =
         cache::get(&format!("small-{ballast_mib}"), &recipe, |dir| build(dir, artifacts, ballast_mib))?;
     let file = |name: &str| folder.join(name);
-    Ok(DiskImage { raw: Some(file("disk.raw")), zstd: Some(file("disk.raw.zst")), esp: file("esp.img") })
+    Ok(SmallImage { raw: file("disk.raw"), zstd: file("disk.raw.zst"), esp: file("esp.img") })
 }
 
 fn build(dir: &Path, artifacts: &Artifacts, ballast_mib: u32) -> Result<()> {

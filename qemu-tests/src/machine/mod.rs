@@ -22,7 +22,7 @@ use anyhow::{Context, Result, bail};
 use crate::{
     disk::Disk,
     namespace::{Namespace, Tap},
-    process::Process,
+    process::{self, Process},
     tpm::Tpm,
 };
 
@@ -86,6 +86,18 @@ impl Machine {
     /// File of its disk.
     pub fn disk_path(&self) -> PathBuf {
         self.dir.join("disk.img")
+    }
+
+    /// Puts a compressed image on the disk without any help of the machine, which must have no power.
+    pub fn load_disk(&self, zstd_image: &Path) -> Result<()> {
+        if self.power.is_some() {
+            bail!("{} has power", self.spec.name);
+        }
+        let mut zstd = process::command("zstd");
+        zstd.args(["--quiet", "--decompress", "--force", "--sparse"]).arg(zstd_image);
+        process::run(zstd.arg("-o").arg(self.disk_path()))?;
+        let disk = File::options().write(true).open(self.disk_path()).context("opening the disk")?;
+        disk.set_len(self.spec.disk_bytes).context("sizing the disk")
     }
 
     /// The power button of a machine that is off, or the plug put back.

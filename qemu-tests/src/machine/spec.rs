@@ -51,6 +51,8 @@ pub struct MachineSpec {
     pub nic: NicModel,
     /// Address of the network card.
     pub mac: String,
+    /// Network boot is switched on in the firmware. It then comes first in the boot order.
+    pub network_boot: bool,
     /// Memory in MiB.
     pub memory_mib: u32,
     /// Size of the disk. It is sparse on the host.
@@ -84,6 +86,7 @@ impl MachineSpec {
             disk,
             nic: NicModel::Virtio,
             mac: "52:54:00:77:01:01".to_owned(),
+            network_boot: true,
             memory_mib: 512,
             disk_bytes: DISK_BYTES,
         }
@@ -99,6 +102,12 @@ impl MachineSpec {
     #[must_use]
     pub fn nic(self, nic: NicModel) -> Self {
         Self { nic, ..self }
+    }
+
+    /// The same with network boot switched off in the firmware.
+    #[must_use]
+    pub fn without_network_boot(self) -> Self {
+        Self { network_boot: false, ..self }
     }
 
     /// QEMU's arguments. The network comes first in the boot order, then the disk.
@@ -154,7 +163,8 @@ impl MachineSpec {
             (NicModel::Virtio, Firmware::Bios) => "virtio-net-pci",
             (NicModel::E1000, _) => "e1000",
         };
-        args.add("-device", &format!("{model},netdev=net0,mac={},bootindex=1", self.mac));
+        let boot = if self.network_boot { "bootindex=1" } else { "rombar=0" };
+        args.add("-device", &format!("{model},netdev=net0,mac={},{boot}", self.mac));
     }
 
     fn add_tpm(&self, args: &mut Arguments, socket: &Path) {
