@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_reset_count_orders_clocks() {
+    fn p6_the_reset_count_alone_orders_clocks() {
         let before =
             Clock { clock_ms: 412_829, reset_count: 3, restart_count: 0, safe: true, firmware_version: 1 };
         let power_cut = Clock { clock_ms: 412_823, reset_count: 4, safe: false, ..before };

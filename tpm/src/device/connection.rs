@@ -17,18 +17,18 @@ use std::{
 };
 
 use tss_esapi::{
-    Context, Error as TssError,
+    Context, Error as TssError, WrapperErrorKind,
     constants::{
         CapabilityType,
         response_code::Tss2ResponseCodeKind,
         tss::{TPM2_LOADED_SESSION_FIRST, TPM2_TRANSIENT_FIRST},
     },
-    handles::{ObjectHandle, TpmHandle},
+    handles::TpmHandle,
     structures::CapabilityData,
     tcti_ldr::TctiNameConf,
 };
 
-use super::error::{DeviceError, kind};
+use super::error::{DeviceError, UNUSABLE, kind};
 
 /// Attempts at one piece of work.
 const MAX_ATTEMPTS: u32 = 6;
@@ -119,19 +119,23 @@ fn after_failure(kind: Option<Tss2ResponseCodeKind>, attempt: u32, flushed: bool
 /// own; without one, the slots are filled by programs that died, since we are the only one connected.
 fn flush_leftovers(context: &mut Context) -> Result<(), TssError> {
     for first in [TPM2_TRANSIENT_FIRST, TPM2_LOADED_SESSION_FIRST] {
-        let (found, _) = context.get_capability(CapabilityType::Handles, first, MAX_LEFTOVERS)?;
-        let CapabilityData::Handles(handles) = found else { continue };
-        for handle in handles.into_inner() {
-            if matches!(
-                handle,
-                TpmHandle::Transient(_) | TpmHandle::HmacSession(_) | TpmHandle::LoadedSession(_)
-            ) {
-                let object: ObjectHandle = context.tr_from_tpm_public(handle)?;
-                context.flush_context(object)?;
+        for handle in loaded(context, first)? {
+            let object = context.tr_from_tpm_public(handle)?;
+            match context.flush_context(object) {
+                // It is flushed; only the library's list of handles did not expect that of a policy session.
+                Err(TssError::WrapperError(WrapperErrorKind::InvalidHandleState)) => {}
+                flushed => flushed?,
             }
         }
     }
     Ok(())
+}
+
+/// Loaded objects or sessions, by the first handle of their range.
+fn loaded(context: &mut Context, first: u32) -> Result<Vec<TpmHandle>, TssError> {
+    let (found, _) = context.get_capability(CapabilityType::Handles, first, MAX_LEFTOVERS)?;
+    let CapabilityData::Handles(handles) = found else { return Err(UNUSABLE) };
+    Ok(handles.into_inner())
 }
 
 #[cfg(test)]

@@ -26,6 +26,18 @@ pub enum DerError {
     TooMany,
 }
 
+/// The certificates of a whole list, as [`certificates`] cuts them.
+pub(super) fn all_certificates(list: &[Vec<u8>]) -> Result<Vec<&[u8]>, DerError> {
+    let mut found = Vec::new();
+    for raw in list {
+        found.extend(certificates(raw)?);
+        if found.len() > MAX_CERTIFICATES {
+            return Err(DerError::TooMany);
+        }
+    }
+    Ok(found)
+}
+
 /// The DER certificates in `raw`, each cut at its own length, in order.
 ///
 /// Accepts a TPM 1.2 header in front, padding of all 00 or all FF behind, and several certificates in a row.
@@ -125,6 +137,7 @@ mod tests {
             );
         }
         assert_eq!(certificates(&[0x30, 0].repeat(17)), Err(DerError::TooMany));
+        assert_eq!(all_certificates(&vec![vec![0x30, 0]; 17]), Err(DerError::TooMany));
     }
 
     proptest! {

@@ -129,12 +129,13 @@ pub(super) fn check(
     roots: &EkRoots,
     now_unix_s: i64,
 ) -> Result<TpmModel, EkError> {
-    let certs = cut(certs)?;
+    let certs = der::all_certificates(certs)?;
     if certs.is_empty() {
         return Err(EkError::NoCertificate);
     }
     let (raw, leaf) = find_leaf(ek, &certs)?;
-    let intermediates: Vec<CertificateDer> = cut(ca_chain)?.into_iter().map(CertificateDer::from).collect();
+    let intermediates: Vec<CertificateDer> =
+        der::all_certificates(ca_chain)?.into_iter().map(CertificateDer::from).collect();
     check_path(raw, &intermediates, roots, now_unix_s).map_err(EkError::Untrusted)?;
     check_leaf(&leaf, ek)
 }
@@ -144,14 +145,6 @@ pub(super) fn check(
 pub(crate) fn check_certificate_fits(ek_pub: &[u8], raw: &[u8]) -> Result<(), EkError> {
     let ek = EkPublic::from_public_area(ek_pub).map_err(EkError::Template)?;
     find_leaf(&ek, &der::certificates(raw)?).map(|_| ())
-}
-
-fn cut(list: &[Vec<u8>]) -> Result<Vec<&[u8]>, DerError> {
-    let mut out = Vec::new();
-    for raw in list {
-        out.extend(der::certificates(raw)?);
-    }
-    Ok(out)
 }
 
 fn find_leaf<'a>(ek: &EkPublic, certs: &[&'a [u8]]) -> Result<(&'a [u8], X509Certificate<'a>), EkError> {

@@ -143,6 +143,12 @@ impl Swtpm {
         run(&mut tool)
     }
 
+    /// Sends one command as bytes; what it loads stays loaded.
+    pub(crate) fn send(&self, command: &[u8]) {
+        fs::write(self.dir.path().join("command"), command).expect("the command");
+        self.tool(&["send", "-o", "response", "command"]);
+    }
+
     /// Removes an NV index that the manufacturer made.
     pub(crate) fn undefine(&self, index: &str) {
         self.tool(&["nvundefine", "-Q", "-C", "p", index]);
