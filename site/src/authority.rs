@@ -22,14 +22,22 @@ pub trait Report: Send + Sync {
     fn event(&self, kind: &'static str, json: Value);
 }
 
-/// A byte stream to control's gateway.
+/// A byte stream.
 pub trait Stream: AsyncRead + AsyncWrite + Send {}
 impl<T: AsyncRead + AsyncWrite + Send> Stream for T {}
 
-/// Reaches whoever has the blobs that machines need.
+/// A fresh HTTP/1.1 connection.
+pub struct Connection {
+    /// TCP, with or without TLS.
+    pub stream: Pin<Box<dyn Stream>>,
+    /// The `Host` to ask for.
+    pub host: String,
+}
+
+/// Reaches whoever has the blobs that machines need: control's gateway.
 pub trait Upstream: Send + Sync {
-    /// A fresh HTTP/1.1 connection, and the `Host` to ask for.
-    fn connect(&self) -> BoxFuture<'_, io::Result<(Pin<Box<dyn Stream>>, String)>>;
+    /// Opens a connection.
+    fn connect(&self) -> BoxFuture<'_, io::Result<Connection>>;
 }
 
 /// All of it.

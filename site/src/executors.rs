@@ -41,7 +41,7 @@ impl Executor for SiteExecutor {
         &[BOOT_PREPARE, BOOT_LOCAL]
     }
 
-    fn run<'a>(&'a self, order: Order, ctx: Ctx) -> BoxFuture<'a, Result<Vec<u8>, CommandError>> {
+    fn run(&self, order: Order, ctx: Ctx) -> BoxFuture<'_, Result<Vec<u8>, CommandError>> {
         Box::pin(async move {
             match order.kind.as_str() {
                 BOOT_PREPARE => self.prepare(&order, &ctx).await,

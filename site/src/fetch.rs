@@ -14,14 +14,14 @@ use tokio::{sync::mpsc, time::timeout};
 use tracing::{info, warn};
 
 use crate::{
-    authority::Upstream,
+    authority::{Connection, Upstream},
     cache::{Cache, CacheError},
 };
 
 /// How long a connection, an answer, or the next bytes may take.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Failures in a row without a single byte before the fetch is given up.
-const MAX_FAILURES: u32 = 5;
+/// Failures in a row without a single byte before the fetch is given up. Control then sends the command again.
+const MAX_FAILURES: u32 = 3;
 /// Pause after the first failure; it doubles.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Chunks between network and disk.
@@ -168,7 +168,7 @@ impl Transfer<'_> {
 
     async fn request(&self) -> Result<Response<Incoming>, Attempt> {
         let connected = timeout(PATIENCE, self.upstream.connect()).await.map_err(|_| Lost::Timeout)?;
-        let (stream, host) = connected.map_err(Lost::Connect)?;
+        let Connection { stream, host } = connected.map_err(Lost::Connect)?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(Lost::Http)?;
         tokio::spawn(connection); // ends with the response

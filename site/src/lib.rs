@@ -27,7 +27,7 @@ mod serve;
 mod table;
 mod upstream;
 
-pub use authority::{Authority, Report, Signer, Stream, Upstream};
+pub use authority::{Authority, Connection, Report, Signer, Stream, Upstream};
 pub use config::{Config, ConfigError, Dhcp};
 pub use run::run;
 pub use serve::{Addresses, Site};

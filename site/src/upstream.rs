@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    pin::Pin,
     sync::{Arc, PoisonError, RwLock},
 };
 
@@ -13,7 +12,7 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
 
-use crate::authority::{Report, Signer, Stream, Upstream};
+use crate::authority::{Connection, Report, Signer, Upstream};
 
 /// Where an HTTPS URL has no port.
 const HTTPS_PORT: u16 = 443;
@@ -42,7 +41,7 @@ impl Signer for Joined {
 }
 
 impl Upstream for Joined {
-    fn connect(&self) -> BoxFuture<'_, io::Result<(Pin<Box<dyn Stream>>, String)>> {
+    fn connect(&self) -> BoxFuture<'_, io::Result<Connection>> {
         Box::pin(async move {
             let identity = self.get()?;
             let url = identity.gateway_url();
@@ -53,7 +52,7 @@ impl Upstream for Joined {
             stream.set_nodelay(true)?;
             let name = ServerName::try_from(host).map_err(io::Error::other)?;
             let stream = TlsConnector::from(Arc::new(tls)).connect(name, stream).await?;
-            Ok((Box::pin(stream) as Pin<Box<dyn Stream>>, authority))
+            Ok(Connection { stream: Box::pin(stream), host: authority })
         })
     }
 }
