@@ -7,7 +7,7 @@
 use std::{collections::BTreeSet, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{Router, middleware};
-use ironwright_control_core::{Control, Settings, store::StoreError};
+use ironwright_control_core::{Control, Settings, SetupError, store::StoreError};
 use ironwright_images::store::Store as BlobStore;
 use ironwright_proto::api::Image;
 use rand::rngs::OsRng;
@@ -72,7 +72,7 @@ pub enum ServeError {
     Blobs(#[source] ironwright_images::store::StoreError),
     /// What is in the store cannot be worked with.
     #[error("starting on what is in the store")]
-    Start(#[from] ironwright_control_core::Error),
+    Start(#[from] SetupError),
     /// A bug: the driver ended by itself.
     #[error("control's driver ended by itself")]
     Driver,
@@ -114,9 +114,13 @@ impl Server {
         let settings =
             Settings { control_url, ca_pin: ca.pin(), ek_roots_pem: config.ek_roots_pem().to_owned() };
         let mut core = Control::new(store.clone(), settings, unix_ms())?;
-        let unfinished_images = core.resume_images(unix_ms())?;
-        let kept: BTreeSet<[u8; 32]> =
-            core.images()?.into_iter().filter_map(|image| Some(image.digest?.0)).collect();
+        let unfinished_images = core.resume_images(unix_ms()).map_err(SetupError::from)?;
+        let kept: BTreeSet<[u8; 32]> = core
+            .images()
+            .map_err(SetupError::from)?
+            .into_iter()
+            .filter_map(|image| Some(image.digest?.0))
+            .collect();
         blobs.gc(&kept).map_err(ServeError::Blobs)?;
         Ok(Self {
             api,

@@ -3,7 +3,10 @@
 use std::{
     io,
     net::{IpAddr, SocketAddr},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -19,13 +22,15 @@ use rustls_pki_types::CertificateDer;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
-    time::timeout,
+    time::{sleep, timeout},
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower_service::Service;
 
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+/// From the end of the handshake to the end of the first request's head.
+const FIRST_REQUEST_LIMIT: Duration = Duration::from_secs(30);
 /// From the end of a request to the end of the next one's head (HTTP/1.1).
 const HEADER_LIMIT: Duration = Duration::from_secs(30);
 const MAX_HEADER_BYTES: u32 = 32 << 10;
@@ -123,14 +128,21 @@ async fn serve_connection(
 ) {
     // Frames are small and wanted at once.
     let _ = tcp.set_nodelay(true);
-    let stream = match timeout(HANDSHAKE_LIMIT, tls.accept(tcp)).await {
+    let handshake = tokio::select! {
+        () = shutdown.cancelled() => return,
+        handshake = timeout(HANDSHAKE_LIMIT, tls.accept(tcp)) => handshake,
+    };
+    let stream = match handshake {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return tracing::debug!(%address, %error, "TLS handshake failed"),
         Err(_) => return tracing::debug!(%address, "TLS handshake took too long"),
     };
     let peer = Peer { address: address.ip().to_canonical(), certificate: client_certificate(&stream) };
     let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let asked = Arc::new(AtomicBool::new(false));
+    let ask = asked.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
+        ask.store(true, Ordering::Relaxed);
         request.extensions_mut().insert(peer.clone());
         router.clone().call(request)
     });
@@ -139,13 +151,25 @@ async fn serve_connection(
     tokio::pin!(connection);
     let served = tokio::select! {
         served = connection.as_mut() => served,
+        () = silence(&asked) => return tracing::debug!(%address, "no request came"),
         () = shutdown.cancelled() => {
+            if !asked.load(Ordering::Relaxed) {
+                return;
+            }
             connection.as_mut().graceful_shutdown();
             connection.await
         }
     };
     if let Err(error) = served {
         tracing::debug!(%address, error = %error, "connection ended");
+    }
+}
+
+/// Ends where no first request comes in time.
+async fn silence(asked: &AtomicBool) {
+    sleep(FIRST_REQUEST_LIMIT).await;
+    if asked.load(Ordering::Relaxed) {
+        std::future::pending::<()>().await;
     }
 }
 

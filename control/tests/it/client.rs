@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use bytes::Bytes;
+use futures::TryStreamExt;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -11,14 +12,20 @@ use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{io::AsyncBufReadExt, net::TcpStream, sync::mpsc, time::timeout};
 use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio_util::io::StreamReader;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::rig::DEADLINE;
 
 /// A client certificate: chain and key.
 pub(crate) type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+/// Private keys are not `Clone` by design.
+pub(crate) fn copy((chain, key): &Identity) -> Identity {
+    (chain.clone(), key.clone_key())
+}
 
 /// A TLS client that trusts one CA and shows what it has.
 pub(crate) fn tls(
@@ -128,6 +135,24 @@ impl Client {
         let (status, value) = self.get(path).await;
         assert_eq!(status, StatusCode::OK, "{path}: {value}");
         serde_json::from_value(value).unwrap()
+    }
+
+    /// Reads an answer of one JSON document a line, to its end.
+    pub(crate) async fn lines<T: DeserializeOwned + Send + 'static>(&self, path: &str) -> mpsc::Receiver<T> {
+        let bearer = format!("Bearer {}", self.token);
+        let response = self.raw(Method::GET, path, Some(&bearer), Bytes::new()).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        let (lines, received) = mpsc::channel(100);
+        let body = response.into_body().into_data_stream().map_err(std::io::Error::other);
+        tokio::spawn(async move {
+            let mut body = StreamReader::new(body).lines();
+            while let Ok(Some(line)) = body.next_line().await {
+                if !line.is_empty() && lines.send(serde_json::from_str(&line).unwrap()).await.is_err() {
+                    return;
+                }
+            }
+        });
+        received
     }
 
     /// A POST that has to succeed.

@@ -94,6 +94,8 @@ async fn images_that_cannot_be_had_say_why() {
     for (name, url, expected_digest, wanted) in [
         ("wrong", web.url("/x.raw"), Some(wrong), "digest_mismatch"),
         ("gone", format!("http://{gone}/x.raw"), None, "source_unreachable"),
+        // By a CA that this system does not trust.
+        ("untrusted", format!("https://{}/x.raw", rig.api.address), None, "source_unreachable"),
         ("missing", web.url("/none"), None, "source_unreachable"),
         ("no-file", "file:///nonexistent/x.raw".to_owned(), None, "source_unreachable"),
         ("device", "file:///dev/zero".to_owned(), None, "source_unreachable"),
