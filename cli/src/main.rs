@@ -1,2 +1,37 @@
-//! The ironwright program.
-fn main() {}
+//! The `ironwright` program: control, site and agent servers, and the operator's client, in one binary.
+
+mod args;
+mod builders;
+mod client;
+mod client_config;
+mod commands;
+mod output;
+mod servers;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let cli = args::Cli::parse();
+    if let Err(error) = servers::init_logging(&cli.command) {
+        eprintln!("ironwright: {error:#}");
+        return ExitCode::from(2);
+    }
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("ironwright: cannot start the async runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(commands::run(cli)) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("ironwright: {error:#}");
+            error
+                .downcast_ref::<client::ClientError>()
+                .map_or(ExitCode::FAILURE, client::ClientError::exit_code)
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! `ironwright sites`.
+
+use ironwright_proto::api::{NewSite, Site, SiteCreated};
+
+use crate::{args::SitesCommand, client::Client, client_config::write_secret, output};
+
+pub(super) async fn run(client: &Client, command: SitesCommand, json: bool) -> anyhow::Result<()> {
+    match command {
+        SitesCommand::Add { name, token_file } => {
+            let created: SiteCreated = client.post("/v1/sites", &NewSite { name }).await?;
+            let Some(path) = token_file else {
+                return if json {
+                    output::json(&created)
+                } else {
+                    println!("{}", created.join_token);
+                    Ok(())
+                };
+            };
+            write_secret(&path, &format!("{}\n", created.join_token))?;
+            if json {
+                return output::json(&created.site);
+            }
+            println!("site {}: its join token is in {}", created.site.name, path.display());
+        }
+        SitesCommand::List => {
+            let sites: Vec<Site> = client.get("/v1/sites").await?;
+            if json {
+                return output::json(&sites);
+            }
+            let rows: Vec<_> = sites
+                .into_iter()
+                .map(|site| {
+                    vec![
+                        site.name.to_string(),
+                        site.lease_epoch.to_string(),
+                        output::or_dash(site.holder),
+                        output::or_dash(site.address),
+                    ]
+                })
+                .collect();
+            print!("{}", output::table(&["SITE", "LEASE", "HOLDER", "ADDRESS"], &rows));
+        }
+    }
+    Ok(())
+}
