@@ -43,8 +43,10 @@ const STABLE_AFTER: Duration = Duration::from_secs(10);
 const HEARTBEAT: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60);
 /// A Welcome may be this much before the latest time that control has told.
 pub const TIME_TOLERANCE_MS: i64 = 5 * 60 * 1000;
-/// Final states in a Hello have at most this many bytes together; what does not fit is sent after it.
+/// Final states in a Hello have at most this many bytes together …
 const HELLO_BUDGET: usize = 1 << 20;
+/// … and are at most this many; what does not fit is sent after it.
+const HELLO_RESULTS: usize = 1024;
 const VERSION: u32 = 1;
 
 /// Where the session is.
@@ -241,7 +243,7 @@ impl Session {
 fn hello(config: &Config, journal: &Journal) -> Hello {
     let mut commands: Vec<_> = journal.unfinished().map(CommandEntry::update).collect();
     let mut bytes = 0;
-    for entry in journal.unacked() {
+    for entry in journal.unacked().take(HELLO_RESULTS) {
         let update = entry.update();
         bytes += update.encoded_len();
         if bytes > HELLO_BUDGET {

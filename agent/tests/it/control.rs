@@ -23,6 +23,7 @@ use ironwright_proto::{
         join_server::{Join, JoinServer},
     },
 };
+use ironwright_tpm::verify::EkRoots;
 use rcgen::{KeyPair, SigningKey};
 use rustls::{
     RootCertStore, ServerConfig,
@@ -35,7 +36,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::{Request, Response, Status, Streaming, service::Routes};
 
-use crate::authority::{Authority, CURRENT, Years};
+use crate::{
+    authority::{Authority, CURRENT, Years},
+    tpm::Pending,
+};
 
 pub(crate) const NODE: &str = "n-1";
 
@@ -81,6 +85,9 @@ pub(crate) struct Shared {
     pub(crate) time: Mutex<TimeAnswer>,
     pub(crate) joins: AtomicUsize,
     pub(crate) renewals: AtomicUsize,
+    /// Joins by TPM: whom control trusts, and the join between its rounds.
+    pub(crate) ek_roots: Mutex<Option<EkRoots>>,
+    pending: Mutex<Option<Pending>>,
     pub(crate) last_join: Mutex<Option<TokenJoin>>,
     gateway_url: String,
     server: (Vec<CertificateDer<'static>>, KeyPair),
@@ -106,6 +113,8 @@ impl Control {
             time: Mutex::new(TimeAnswer::Good(0)),
             joins: AtomicUsize::new(0),
             renewals: AtomicUsize::new(0),
+            ek_roots: Mutex::new(None),
+            pending: Mutex::new(None),
             last_join: Mutex::new(None),
             gateway_url: url(&gateway),
             server,
@@ -195,12 +204,20 @@ impl Join for Service {
         Ok(Response::new(Envelope { payload_type, payload, key_id, signature, chain }))
     }
 
-    async fn begin(&self, _: Request<JoinRound>) -> Result<Response<JoinRound>, Status> {
-        Err(Status::unimplemented("no TPM here"))
+    async fn begin(&self, request: Request<JoinRound>) -> Result<Response<JoinRound>, Status> {
+        let roots = self.0.ek_roots.lock().unwrap().take().expect("the test gave EK roots");
+        let (pending, body) = Pending::begin(&request.into_inner().body, &roots);
+        *self.0.pending.lock().unwrap() = Some(pending);
+        Ok(Response::new(JoinRound { body }))
     }
 
-    async fn finish(&self, _: Request<JoinFinish>) -> Result<Response<JoinGrant>, Status> {
-        Err(Status::unimplemented("no TPM here"))
+    async fn finish(&self, request: Request<JoinFinish>) -> Result<Response<JoinGrant>, Status> {
+        let pending = self.0.pending.lock().unwrap().take().expect("a first round");
+        let csr_der = pending.finish(&request.into_inner());
+        match *self.0.join.lock().unwrap() {
+            JoinAnswer::Refuse(code) => Err(Status::permission_denied(code)),
+            _ => Ok(Response::new(self.0.authority.grant(&csr_der, NODE, &self.0.gateway_url, CURRENT))),
+        }
     }
 
     async fn with_token(&self, request: Request<TokenJoin>) -> Result<Response<JoinGrant>, Status> {

@@ -7,3 +7,4 @@ mod join;
 mod restart;
 mod rig;
 mod session;
+mod tpm;

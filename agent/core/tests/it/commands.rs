@@ -190,6 +190,22 @@ fn many_results_are_sent_again_in_a_window() {
 }
 
 #[test]
+fn a_hello_stays_within_its_limits() {
+    for (results, bytes, listed) in [(1100, 0, 1024), (12, 100_000, 10)] {
+        let mut rig = Rig::open();
+        for n in 0..results {
+            rig.deliver(command(&format!("c{n:04}"), kinds::INVENTORY_COLLECT));
+            rig.finish(&format!("c{n:04}"), Ok(vec![0; bytes]));
+        }
+        rig.step(Input::LinkLost);
+        rig.wait();
+        let effects = rig.step(Input::Connected);
+        let [ToGateway::Hello(hello)] = sent(&effects)[..] else { panic!("one frame") };
+        assert_eq!(hello.commands.len(), listed);
+    }
+}
+
+#[test]
 fn a_cancel_reaches_only_what_runs() {
     let mut rig = Rig::open();
     rig.deliver(command("c1", kinds::IMAGE_DEPLOY));
