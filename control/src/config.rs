@@ -2,6 +2,7 @@
 
 use std::{
     fmt, fs,
+    io::Read,
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     str::FromStr,
@@ -16,6 +17,11 @@ use url::Url;
 pub(crate) const CONFIG_FILE: &str = "control.toml";
 /// What `init` puts in as the roots' place.
 pub(crate) const EK_ROOTS_FILE: &str = "ek-roots.pem";
+
+/// Port of the API where the config says nothing.
+pub(crate) const DEFAULT_API_PORT: u16 = 8443;
+/// Port of the gateway where the config says nothing.
+pub(crate) const DEFAULT_GATEWAY_PORT: u16 = 9443;
 
 const MAX_CONFIG_BYTES: u64 = 64 << 10;
 const MAX_EK_ROOTS_BYTES: u64 = 8 << 20;
@@ -216,11 +222,6 @@ impl Config {
     }
 }
 
-/// Port of the API where the config says nothing.
-pub(crate) const DEFAULT_API_PORT: u16 = 8443;
-/// Port of the gateway where the config says nothing.
-pub(crate) const DEFAULT_GATEWAY_PORT: u16 = 9443;
-
 /// Checks the names that go into the server certificate.
 pub(crate) fn check_names(names: &[String]) -> Result<Vec<HostName>, ConfigError> {
     if names.is_empty() || names.len() > MAX_NAMES {
@@ -270,7 +271,6 @@ pub(crate) fn read_ek_roots(path: &Path) -> Result<String, ConfigError> {
 }
 
 fn read_limited(path: &Path, limit: u64) -> Result<String, ConfigError> {
-    use std::io::Read;
     let reading = |source| ConfigError::Read { path: path.to_owned(), source };
     let mut text = String::new();
     let file = fs::File::open(path).map_err(reading)?;

@@ -23,8 +23,8 @@ use super::{
 };
 use crate::sources::check_url;
 
-/// A refused upload is read on for this long, because a client that is still sending may miss the answer.
-const LINGER_LIMIT: Duration = Duration::from_secs(5);
+/// A refused upload is read on for this long, so that its client, which is still sending, gets to the answer.
+const LINGER_LIMIT: Duration = Duration::from_secs(30);
 
 pub(super) async fn list(State(api): State<Api>) -> Result<Json<Vec<Image>>, Failure> {
     Ok(Json(api.driver.call(|core, _| core.images()).await??))
@@ -61,11 +61,12 @@ pub(super) async fn upload(
     QueryString(query): QueryString<UploadQuery>,
     body: Body,
 ) -> Result<Json<Image>, Failure> {
-    let mut bytes = body.into_data_stream();
+    let bytes = body.into_data_stream();
     let name = match register(&api, actor, &name).await {
         Ok(name) => name,
         Err(failure) => {
-            linger(&mut bytes).await;
+            // Beside the answer: one that comes only after all bytes would be late.
+            tokio::spawn(timeout(LINGER_LIMIT, linger(bytes)));
             return Err(failure);
         }
     };
@@ -85,8 +86,6 @@ async fn register(api: &Api, actor: String, name: &str) -> Result<Name, Failure>
     Ok(image.name)
 }
 
-async fn linger(bytes: &mut BodyDataStream) {
-    let rest = async { while let Some(Ok(_)) = bytes.next().await {} };
-    // Whatever is not read by then is the client's loss.
-    let _ = timeout(LINGER_LIMIT, rest).await;
+async fn linger(mut bytes: BodyDataStream) {
+    while let Some(Ok(_)) = bytes.next().await {}
 }

@@ -66,7 +66,6 @@ pub(crate) fn router(api: Api) -> Router {
         .merge(unbounded)
         .fallback(unknown_route)
         .layer(middleware::from_fn_with_state(api.clone(), auth::require_admin))
-        .layer(middleware::map_response(error::typed))
         .with_state(api);
     Router::new().nest("/v1", v1).fallback(unknown_route).layer(middleware::map_response(error::typed))
 }

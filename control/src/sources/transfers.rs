@@ -1,21 +1,22 @@
 //! Fetches and uploads that are under way.
 
 use std::{
-    io::BufReader,
+    io::{BufReader, Read},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
+use ironwright_control_core::images::ImageFacts;
 use ironwright_images::store::Store;
 use ironwright_proto::{
     api::{ApiErrorBody, Image},
     ids::{Digest, Name},
 };
 use tokio::{
-    sync::{Semaphore, SemaphorePermit},
+    sync::{Semaphore, SemaphorePermit, oneshot},
     time::{MissedTickBehavior, interval},
 };
 use tokio_util::{
@@ -35,6 +36,8 @@ use crate::driver::{Handle, Stopped};
 /// Images that are read at the same time; others wait for their turn.
 const MAX_TRANSFERS: usize = 4;
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
+/// A refused upload is read on for this long.
+const LINGER_LIMIT: Duration = Duration::from_secs(30);
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// Brings bytes into control's blob folder and tells the core how it went.
@@ -76,7 +79,7 @@ impl Transfers {
         name: &Name,
         url: &str,
         expected: Option<Digest>,
-    ) -> Result<Facts, SourceError> {
+    ) -> Result<ImageFacts, SourceError> {
         let unreachable = |why| SourceError::Unreachable { url: url.to_owned(), why };
         let _turn = self.turn().await?;
         let opening = async {
@@ -124,20 +127,28 @@ impl Transfers {
         bytes: ByteStream,
         origin: Origin,
         expected: Option<Digest>,
-    ) -> Result<Facts, SourceError> {
+    ) -> Result<ImageFacts, SourceError> {
         let count = Arc::new(AtomicU64::new(0));
         let guarded = guard::guarded(bytes, count.clone(), self.shutdown.clone());
         let (store, limit) = (self.store.clone(), self.max_image_bytes);
-        let mut storing = tokio::task::spawn_blocking(move || {
-            let reader = SyncIoBridge::new(StreamReader::new(guarded));
-            ingest(&store, BufReader::with_capacity(BUFFER_BYTES, reader), &origin, limit, expected)
+        let (done, mut stored) = oneshot::channel();
+        tokio::task::spawn_blocking(move || {
+            let bridge = SyncIoBridge::new(StreamReader::new(guarded));
+            let mut reader = BufReader::with_capacity(BUFFER_BYTES, bridge);
+            let result = ingest(&store, &mut reader, &origin, limit, expected);
+            let linger = result.is_err() && matches!(origin, Origin::Upload);
+            // Nobody waits any more only when control ends.
+            let _ = done.send(result);
+            if linger {
+                read_on(&mut reader);
+            }
         });
         let mut ticks = interval(PROGRESS_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                stored = &mut storing => {
-                    return stored.unwrap_or_else(|panic| Err(SourceError::Storing(panic.to_string())));
+                stored = &mut stored => {
+                    return stored.unwrap_or_else(|_| Err(SourceError::Storing("its thread died".to_owned())));
                 }
                 _ = ticks.tick() => {
                     let (name, fetched) = (name.clone(), count.load(Ordering::Relaxed));
@@ -149,7 +160,7 @@ impl Transfers {
     }
 
     /// Tells the core; on shutdown it is told nothing, so that the next start knows what to do again.
-    async fn report(&self, name: &Name, result: Result<Facts, SourceError>) -> Result<Image, Stopped> {
+    async fn report(&self, name: &Name, result: Result<ImageFacts, SourceError>) -> Result<Image, Stopped> {
         if let Err(error) = &result {
             tracing::warn!(image = %name, code = error.code(), %error, "no image");
         }
@@ -172,4 +183,9 @@ impl Transfers {
     }
 }
 
-type Facts = ironwright_control_core::images::ImageFacts;
+/// Reads on for a while, so that an upload's client, which is still sending, gets to its answer.
+fn read_on(reader: &mut impl Read) {
+    let end = Instant::now() + LINGER_LIMIT;
+    let mut ignored = vec![0; BUFFER_BYTES];
+    while Instant::now() < end && matches!(reader.read(&mut ignored), Ok(1..)) {}
+}

@@ -144,6 +144,12 @@ async fn images_are_uploaded() {
     assert_eq!(answer["error"]["code"], "digest_mismatch");
     assert_eq!(code(&rig.api.read("/v1/images/other").await), "digest_mismatch");
 
+    // Known after the first bytes; the client is still sending when it gets the answer.
+    let qcow2 = [b"QFI\xfb\0\0\0\x03".to_vec(), raw(30_000_000)].concat();
+    let (status, answer) = rig.api.bytes(Method::PUT, "/v1/images/third/bytes", qcow2).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(answer["error"]["code"], "unknown_format");
+
     let (status, answer) = rig.api.bytes(Method::PUT, "/v1/images/a_b/bytes", "x").await;
     assert_eq!((status, &answer["error"]["field"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("name")));
     rig.stop().await;

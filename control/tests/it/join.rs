@@ -57,6 +57,9 @@ async fn a_site_joins_once_with_its_token() {
     assert_eq!((node.role.as_str(), node.proof.as_str()), ("site", "token"));
 
     let refused = |status: Status| (status.code(), status.message().to_owned());
+    let lost = join(&rig, &site.join_token, csr).await.unwrap();
+    assert_eq!(lost.node_id, grant.node_id, "the same key asks again: its answer was lost");
+    let (_, csr) = key_and_csr();
     let again = join(&rig, &site.join_token, csr.clone()).await.unwrap_err();
     assert_eq!(refused(again), (Code::PermissionDenied, "token_used".into()));
     let unknown = join(&rig, "iwj_nothing", csr).await.unwrap_err();
