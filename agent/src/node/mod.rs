@@ -21,8 +21,8 @@ use crate::{
     executor::Executor,
     identity::Identity,
     join::{JoinConfig, KeySource, join_until},
-    link::{self, AgentConfig, JournalPlace, LinkError, error_chain},
-    power::{Reboot, Systemctl},
+    link::{self, AgentConfig, JournalPlace, LinkError, Port, error_chain},
+    power::{Power, Reboot, Systemctl},
 };
 
 /// Between a rejection by the gateway and the next join.
@@ -50,16 +50,26 @@ pub enum NodeError {
     Link(#[from] LinkError),
 }
 
-/// Joins and keeps a session until `shutdown`.
+/// Joins and keeps a session until `shutdown`. Reboots go through the service manager.
 pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), NodeError> {
+    let (_handle, mut port) = link::channel();
+    run_with(config, &mut port, Arc::new(Systemctl), shutdown).await
+}
+
+/// As [`run`], where the caller sees the sessions by its side of `port` and knows how to reboot.
+pub async fn run_with(
+    config: Config,
+    port: &mut Port,
+    power: Arc<dyn Power>,
+    shutdown: CancellationToken,
+) -> Result<(), NodeError> {
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(&config.state_dir)
         .map_err(|source| NodeError::StateDir { path: config.state_dir.clone(), source })?;
     let boot_id = link::boot_id().map_err(NodeError::BootId)?;
-    let (_handle, mut port) = link::channel();
-    let executors: Vec<Arc<dyn Executor>> = vec![Arc::new(Reboot::new(Arc::new(Systemctl)))];
+    let executors: Vec<Arc<dyn Executor>> = vec![Arc::new(Reboot::new(power))];
     let join = join_config(&config);
     loop {
         let Some(identity) = become_known(&join, &shutdown).await else { return Ok(()) };
@@ -69,7 +79,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Node
             site: None,
             journal: JournalPlace::Dir(config.state_dir.clone()),
         };
-        match link::run(&mut port, session, identity, executors.clone(), shutdown.clone()).await {
+        match link::run(port, session, identity, executors.clone(), shutdown.clone()).await {
             Err(LinkError::Rejected { code, message }) => {
                 tracing::warn!(%code, message, "rejected by control; joining anew");
                 Identity::forget(&join).map_err(NodeError::Forget)?;
