@@ -25,6 +25,8 @@ use crate::{
 
 /// Artifacts of one command.
 const MAX_ARTIFACTS: usize = 16;
+/// Longest words of the operator: with our own they must fit the kernel's command line.
+const MAX_EXTRA_CMDLINE: usize = 512;
 /// Longest token, as boot parameters have it.
 const MAX_TOKEN: usize = 128;
 
@@ -108,6 +110,9 @@ impl TryFrom<BootPrepareArgs> for Prepare {
             return Err(malformed("control_url", "expected https://host:port"));
         }
         ipxe::check_cmdline(&args.extra_cmdline).map_err(|error| malformed("extra_cmdline", error))?;
+        if args.extra_cmdline.len() > MAX_EXTRA_CMDLINE {
+            return Err(malformed("extra_cmdline", format!("more than {MAX_EXTRA_CMDLINE} bytes")));
+        }
         if args.artifacts.len() > MAX_ARTIFACTS {
             return Err(malformed("artifacts", format!("more than {MAX_ARTIFACTS}")));
         }

@@ -125,7 +125,7 @@ impl Server {
         let (mut dhcp, mut boot_server) = ([0; MAX_PACKET + 1], [0; MAX_PACKET + 1]);
         loop {
             let (port, packet, received) = tokio::select! {
-                () = shutdown.cancelled() => return Ok(()),
+                () = shutdown.cancelled() => break,
                 got = self.sockets.dhcp.recv_from(&mut dhcp) => (Port::Dhcp, &dhcp, got),
                 got = self.sockets.boot_server.recv_from(&mut boot_server) => {
                     (Port::BootServer, &boot_server, got)
@@ -137,6 +137,11 @@ impl Server {
             let packet = packet[..len].to_vec();
             self.handle(&packet, port, from).await;
         }
+        let Counters { received, replied, malformed, failed } = &*self.counters;
+        let count = |counter: &AtomicU64| counter.load(Relaxed);
+        let (received, replied) = (count(received), count(replied));
+        info!(received, replied, malformed = count(malformed), failed = count(failed), "{mode} ends");
+        Ok(())
     }
 
     async fn handle(&mut self, packet: &[u8], port: Port, from: SocketAddrV4) {

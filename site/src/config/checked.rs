@@ -21,6 +21,8 @@ const MAX_FILE: u64 = 64 * 1024;
 const MAX_DNS: usize = 4;
 /// Shortest and longest time an address is granted for.
 const LEASE_S: std::ops::RangeInclusive<u32> = 120..=7 * 86_400;
+/// Longest words for the kernel: with boot parameters they must fit its command line.
+const MAX_KERNEL_ARGS: usize = 512;
 /// `IFNAMSIZ` of Linux, less the NUL.
 const MAX_INTERFACE: usize = 15;
 
@@ -154,6 +156,9 @@ impl TryFrom<Raw> for Config {
             return Err(value("address", format!("{} is no address of an interface", raw.address)));
         }
         ipxe::check_cmdline(&raw.kernel_args).map_err(ConfigError::KernelArgs)?;
+        if raw.kernel_args.len() > MAX_KERNEL_ARGS {
+            return Err(value("kernel_args", format!("more than {MAX_KERNEL_ARGS} bytes")));
+        }
         let dhcp = check_dhcp(raw.dhcp, raw.address)?;
         if raw.interface.is_none() && dhcp != Dhcp::Off {
             return Err(value("interface", "DHCP needs the interface it is to serve"));
@@ -230,7 +235,7 @@ mod tests {
         let config = Config::from_toml(Config::example()).unwrap();
         let dhcp = config.dhcp(8080).unwrap().unwrap();
         assert_eq!(dhcp.boot.bios.as_deref(), Some("undionly.kpxe"));
-        assert_eq!(dhcp.boot.x64_uefi.as_deref(), Some("ipxe.efi"));
+        assert_eq!(dhcp.boot.x64_uefi.as_deref(), Some("snponly.efi"));
         assert!(matches!(dhcp.mode, Mode::Server(subnet) if subnet.prefix == 24));
     }
 

@@ -161,6 +161,7 @@ async fn arguments_that_cannot_be_are_named() {
         ("control_url", BootPrepareArgs { control_url: "http://c".into(), ..good.clone() }),
         ("ca_pin", BootPrepareArgs { ca_pin: "none".into(), ..good.clone() }),
         ("extra_cmdline", BootPrepareArgs { extra_cmdline: "a\nreboot".into(), ..good.clone() }),
+        ("extra_cmdline", BootPrepareArgs { extra_cmdline: "x".repeat(513), ..good.clone() }),
     ];
     for (field, args) in cases {
         let error = rig.prepare(args).await.unwrap_err();
