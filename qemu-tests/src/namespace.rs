@@ -62,15 +62,20 @@ impl Namespace {
 
     /// A command that runs inside the namespace and is killed with the calling thread.
     pub fn command(&self, program: &str) -> Command {
-        let mut command = Command::new("nsenter");
-        command.env("PATH", process::SEARCH_PATH);
-        command.arg("--target").arg(self.holder.id().to_string()).arg("--net");
-        if self.unprivileged {
-            command.args(["--user", "--preserve-credentials"]);
-        }
+        let words = self.enter_words();
+        let mut command = Command::new(&words[0]);
+        command.env("PATH", process::SEARCH_PATH).args(&words[1..]);
         // Entering a user namespace clears the parent death signal, so it is set after that.
-        command.args(["--", "setpriv", "--pdeathsig", "KILL", "--", program]);
+        command.args(["setpriv", "--pdeathsig", "KILL", "--", program]);
         command
+    }
+
+    /// What to put in front of a command line so that it runs inside the namespace.
+    pub fn enter_words(&self) -> Vec<String> {
+        let holder = self.holder.id().to_string();
+        let user: &[&str] = if self.unprivileged { &["--user", "--preserve-credentials"] } else { &[] };
+        let words = [&["nsenter", "--target", holder.as_str(), "--net"], user, &["--"]].concat();
+        words.into_iter().map(str::to_owned).collect()
     }
 
     /// Adds a tap to the bridge.

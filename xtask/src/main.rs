@@ -1,2 +1,75 @@
-//! xtask.
-fn main() {}
+//! The project's own commands. Plain Rust: builds on a machine that has none of the system libraries yet,
+//! because it is what installs them.
+
+mod arrows;
+mod bench;
+mod cargo;
+mod ci;
+mod demo;
+mod setup;
+mod suite;
+mod timeline;
+
+use clap::{Parser, Subcommand};
+
+/// Ironwright's own commands. On a fresh machine with Rust, git and apt, `demo` and `test` need nothing else.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Install the Debian packages that building and testing need; without root, say which are missing.
+    Setup,
+    /// Take an emulated machine from a blank disk to Debian's login prompt, and show each stage.
+    Demo {
+        /// Leave everything running at the end until Enter is pressed, and say how to look around.
+        #[arg(long)]
+        keep: bool,
+    },
+    /// Run unit and integration tests, and the quick end-to-end tests.
+    Test,
+    /// Run all end-to-end tests.
+    E2e {
+        /// Only tests whose name contains this.
+        filter: Option<String>,
+    },
+    /// Run what has to pass before a change goes in: formatting, clippy, arrows, licences, tests.
+    Ci,
+    /// Check that crates use only crates of lower layers.
+    Arrows,
+    /// Measure, print and write to `target/bench`.
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// Sizes of the initramfs, and times from kernel to session and to a deployed disk.
+    Boot,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Arguments::parse().command {
+        Command::Setup => setup::run(),
+        Command::Demo { keep } => demo::run(keep),
+        Command::Test => suite::test(),
+        Command::E2e { filter } => suite::e2e(filter.as_deref()),
+        Command::Ci => ci::run(),
+        Command::Arrows => arrows::check(),
+        Command::Bench(Bench::Boot) => bench::boot(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_grammar_is_consistent() {
+        super::Arguments::command().debug_assert();
+    }
+}

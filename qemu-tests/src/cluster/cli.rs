@@ -32,6 +32,11 @@ impl Cli {
         Self { program: program.to_owned(), namespace, config }
     }
 
+    /// File with the operator's login.
+    pub fn config(&self) -> &Path {
+        &self.config
+    }
+
     /// A command line, ready to run in the network.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = self.namespace.command(&self.program.to_string_lossy());

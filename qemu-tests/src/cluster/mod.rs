@@ -219,6 +219,14 @@ impl Cluster {
             .with_context(|| format!("the site has no {digest} in its cache"))
     }
 
+    /// What to type in another terminal in front of a command of `ironwright`.
+    pub fn operator_words(&self) -> Vec<String> {
+        let mut words = self.namespace.enter_words();
+        words.extend(["env".to_owned(), format!("IRONWRIGHT_CONFIG={}", text(self.cli.config()))]);
+        words.push(text(&self.artifacts.ironwright));
+        words
+    }
+
     /// All went well: the servers are stopped, which they have to do cleanly, and the folder is removed.
     pub fn pass(mut self) -> Result<()> {
         self.site.stop()?;

@@ -109,7 +109,7 @@ fn a_site_killed_during_boot_serves_the_machine_after_its_restart() -> Result<()
 /// A cluster with an image and a machine for which imaging takes a while.
 fn slow_deploy(name: &str, spec: MachineSpec) -> Result<(Cluster, Machine, SmallImage)> {
     let cluster = Cluster::start(name)?;
-    let image = image::small_with_ballast(cluster.artifacts(), BALLAST_MIB)?;
+    let image = image::small_with_ballast(cluster.artifacts(), BALLAST_MIB, BALLAST_MIB)?;
     let machine = cluster.add_machine(spec)?;
     cluster.add_image("heavy", &image.raw)?;
     machine.limit_network(SLOW_NETWORK)?;
