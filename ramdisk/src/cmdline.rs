@@ -9,7 +9,7 @@ use ironwright_proto::{
 #[derive(Debug, Clone, PartialEq)]
 pub enum Boot {
     /// Booted by a site, to provision this machine.
-    Ramdisk(BootParams),
+    Ramdisk(Box<BootParams>),
     /// The operating system of a deployed disk (`iw.role=node`): all else is in the disk's seed.
     Node,
 }
@@ -28,7 +28,7 @@ pub fn boot(line: &str) -> Result<Boot, BootParamsError> {
             why: format!("`{}` is not a role of a machine", params.role.as_str()),
         });
     }
-    Ok(Boot::Ramdisk(params))
+    Ok(Boot::Ramdisk(Box::new(params)))
 }
 
 /// Whether `iw.debug` is given: kernel and library messages come to the console.

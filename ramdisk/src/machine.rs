@@ -61,6 +61,12 @@ impl Dmi {
     }
 }
 
+/// Seconds since the kernel started, as the kernel writes them.
+pub(crate) fn uptime() -> String {
+    let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
+    text.split_ascii_whitespace().next().unwrap_or("?").to_owned()
+}
+
 /// A one-line text file, cleaned; empty where it cannot be read.
 pub(crate) fn text(path: &Path) -> String {
     let content = read_text(path).unwrap_or_default();

@@ -148,7 +148,7 @@ impl Executor for Provisioner {
         &[kinds::INVENTORY_COLLECT, kinds::DISK_ERASE, kinds::IMAGE_DEPLOY, kinds::BOOT_FINISH]
     }
 
-    fn run<'a>(&'a self, order: Order, ctx: Ctx) -> BoxFuture<'a, Result<Vec<u8>, CommandError>> {
+    fn run(&self, order: Order, ctx: Ctx) -> BoxFuture<'_, Result<Vec<u8>, CommandError>> {
         Box::pin(async move {
             say("order", format_args!("{} ({}) begins", order.kind, order.id));
             let began = Instant::now();

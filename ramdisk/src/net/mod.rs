@@ -15,7 +15,10 @@ use self::{
     link::{LinkError, Links},
     nics::Nic,
 };
-use crate::console::{chain, say};
+use crate::{
+    console::{chain, say},
+    machine::uptime,
+};
 
 /// Where interfaces are listed.
 pub const SYS_CLASS_NET: &str = "/sys/class/net";
@@ -76,6 +79,20 @@ pub async fn bring_up(nic: Nic, limit: Duration) -> Result<Network, NetError> {
     apply(&links, &nic, &lease, None).await.map_err(named)?;
     let keeper = keep(links, nic.clone(), lease.clone(), news, client);
     Ok(Network { nic: nic.clone(), lease, _keeper: AbortOnDropHandle::new(tokio::spawn(keeper)) })
+}
+
+/// Says that the network is up, and since when.
+pub(crate) fn say_up(network: &Network) {
+    let (nic, lease) = (&network.nic.name, &network.lease);
+    let router = lease.router.map_or_else(|| "no router".to_owned(), |router| format!("router {router}"));
+    let up = uptime();
+    say(
+        "net",
+        format_args!(
+            "{nic} has {}/{} ({router}), {up} s after the kernel started",
+            lease.address, lease.prefix
+        ),
+    );
 }
 
 async fn wait_for_carrier(nic: &Nic) {

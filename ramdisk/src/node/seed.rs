@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn a_file_too_long_is_refused() {
         let (_root, roots) = machine(&["vda1"]);
-        volume(&roots.dev.join("vda1"), b"CIDATA     ", "agent.toml", &[b'#'; 64 * 1024 + 1]);
+        volume(&roots.dev.join("vda1"), b"CIDATA     ", "agent.toml", &vec![b'#'; 64 * 1024 + 1]);
         assert!(matches!(read(&roots, "agent.toml"), Err(SeedError::TooLong { .. })));
     }
 

@@ -99,8 +99,8 @@ fn image(length: usize) -> Vec<u8> {
     bytes
 }
 
-fn hint(name: &str) -> Option<DiskHint> {
-    Some(DiskHint { name: name.into(), ..DiskHint::default() })
+fn hint(name: &str) -> DiskHint {
+    DiskHint { name: name.into(), ..DiskHint::default() }
 }
 
 fn order(url: String, image: &[u8]) -> ImageDeployArgs {
@@ -109,7 +109,7 @@ fn order(url: String, image: &[u8]) -> ImageDeployArgs {
         digest: format!("sha256:{}", hex::encode(Sha256::digest(image))),
         size_bytes: image.len() as u64,
         raw_size_bytes: image.len() as u64,
-        hint: hint("vda"),
+        hint: Some(hint("vda")),
         seed: vec![],
     }
 }
@@ -119,7 +119,7 @@ async fn an_image_is_written_across_broken_connections_and_found_finished() {
     let rig = Rig::new();
     let image = image(5 * MIB);
     let server = Server::start(image.clone(), &[Act::Cut(2 * MIB), Act::Refuse, Act::Cut(MIB)]).await;
-    let erase = DiskEraseArgs { hint: hint("vda"), image_size_bytes: image.len() as u64 };
+    let erase = DiskEraseArgs { hint: Some(hint("vda")), image_size_bytes: image.len() as u64 };
     let erased = rig.run(kinds::DISK_ERASE, erase).await.unwrap();
     let erased = DiskEraseResult::decode(erased.as_slice()).unwrap();
     assert_eq!(erased.size_bytes, DISK as u64);
@@ -185,7 +185,7 @@ async fn what_can_be_known_before_the_first_write_leaves_the_disk_alone() {
     let good = order(server.url(), &large);
     let unknown_size = ImageDeployArgs { raw_size_bytes: 0, ..good.clone() };
     let other_size = ImageDeployArgs { size_bytes: MIB as u64, raw_size_bytes: 0, ..good.clone() };
-    let other_disk = ImageDeployArgs { hint: hint("vdz"), ..good.clone() };
+    let other_disk = ImageDeployArgs { hint: Some(hint("vdz")), ..good.clone() };
     let no_hint = ImageDeployArgs { hint: None, size_bytes: 1, raw_size_bytes: 0, ..good.clone() };
     let bad_url = ImageDeployArgs { url: "ftp://x/y".into(), ..good.clone() };
     let bad_digest = ImageDeployArgs { digest: "sha256:00".into(), ..good.clone() };

@@ -14,7 +14,7 @@ use tokio::{
 
 /// How one connection goes; after the last one, all are [`Act::Serve`].
 #[derive(Debug, Clone, Copy)]
-pub enum Act {
+pub(crate) enum Act {
     /// As a good server.
     Serve,
     /// Announces all, sends this many bytes, and closes.
@@ -30,7 +30,7 @@ pub enum Act {
 }
 
 /// A server on loopback.
-pub struct Server {
+pub(crate) struct Server {
     address: SocketAddr,
     state: Arc<State>,
     task: JoinHandle<()>,
@@ -44,7 +44,7 @@ struct State {
 
 impl Server {
     /// Serves `content` at every path.
-    pub async fn start(content: Vec<u8>, acts: &[Act]) -> Self {
+    pub(crate) async fn start(content: Vec<u8>, acts: &[Act]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let state = Arc::new(State {
@@ -63,12 +63,12 @@ impl Server {
         Self { address, state, task }
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}/blobs/sha256/x", self.address)
     }
 
     /// First byte asked for, request by request.
-    pub fn ranges(&self) -> Vec<Option<usize>> {
+    pub(crate) fn ranges(&self) -> Vec<Option<usize>> {
         self.state.ranges.lock().unwrap().clone()
     }
 }

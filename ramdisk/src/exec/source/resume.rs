@@ -145,9 +145,12 @@ impl Resume {
     /// come before that offset: a server may ignore ranges.
     pub fn check_head(&self, status: StatusCode, headers: &HeaderMap) -> Result<u64, HeadError> {
         let text = |name| headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
-        let expect_size = |found: u64| match found == self.total {
-            true => Ok(()),
-            false => Err(HeadError::OtherSize { found, expected: self.total }),
+        let expect_size = |found: u64| {
+            if found == self.total {
+                Ok(())
+            } else {
+                Err(HeadError::OtherSize { found, expected: self.total })
+            }
         };
         match status {
             StatusCode::OK => {
