@@ -100,8 +100,9 @@ mod tests {
 
     #[test]
     fn only_installed_packages_are_not_missing() {
-        let states: String = PACKAGES[2..].iter().map(|package| format!("installed {package}\n")).collect();
-        let states = format!("config-files {}\n{states}", PACKAGES[1]);
+        let installed = PACKAGES[2..].iter().map(|package| format!("installed {package}"));
+        let gone = format!("config-files {}", PACKAGES[1]);
+        let states = installed.chain([gone]).collect::<Vec<_>>().join("\n");
         assert_eq!(not_installed(&states), PACKAGES[..2]);
     }
 
