@@ -51,7 +51,12 @@ pub fn run() -> ! {
     say("start", format_args!("Ironwright ramdisk {}", env!("CARGO_PKG_VERSION")));
     let runtime = runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build();
     let why = match runtime {
-        Ok(runtime) => runtime.block_on(until_reboot(&line)),
+        Ok(runtime) => {
+            let why = runtime.block_on(until_reboot(&line));
+            // A thread that hangs in the kernel must not keep the machine from its reboot.
+            runtime.shutdown_background();
+            why
+        }
         Err(error) => format!("starting threads: {error}"),
     };
     power::reboot_because(&why)

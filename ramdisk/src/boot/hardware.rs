@@ -8,7 +8,7 @@ use std::{
 
 use ironwright_images::modules::Index;
 use ironwright_proto::ids::Mac;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::modules::{Drivers, SYS_BUS, load_into_kernel};
 use crate::{
@@ -55,8 +55,8 @@ pub async fn nics(
     let deadline = Instant::now() + NIC_WAIT;
     loop {
         let settling = machine.clone();
-        // Probing hardware blocks, for seconds where hardware is odd.
-        let _ = tokio::task::spawn_blocking(move || settling.settle()).await;
+        // Probing hardware blocks: for seconds where it is odd, for ever where it is broken.
+        let _ = timeout_at(deadline, tokio::task::spawn_blocking(move || settling.settle())).await;
         let all = nics::list(Path::new(SYS_CLASS_NET));
         let (fitting, others): (Vec<Nic>, Vec<Nic>) = all.into_iter().partition(&wanted);
         if !fitting.is_empty() {

@@ -215,6 +215,7 @@ async fn open(url: &HttpUrl, offset: u64) -> Result<(Response<Incoming>, AbortOn
     }
     let request =
         request.body(Empty::<Bytes>::new()).map_err(|error| passing("making the request", &error))?;
-    let response = requests.send_request(request).await.map_err(|error| passing("asking", &error))?;
+    let response =
+        requests.send_request(request).await.map_err(|error| passing("asking the site", &error))?;
     Ok((response, connection))
 }
