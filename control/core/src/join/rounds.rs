@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use ironwright_proto::{
     Message,
     ids::Digest,
+    kinds::Role,
     wire::{JoinBegin, JoinChallenge, JoinClaim, JoinFinish, RenewRequest, TokenJoin},
 };
 use ironwright_tpm::{
@@ -31,7 +32,7 @@ use crate::{
     error::Error,
     nodes::{self, Joined},
     session::Peer,
-    store::Store,
+    store::{ReadTxn, Store},
     tx::{Seed, Tx},
 };
 
@@ -157,10 +158,33 @@ pub(crate) fn with_token(
         let mut tx = Tx::new(txn, now_ms, seed);
         match policy::admit_token(tx.txn, claim, now_ms)? {
             Ok(admitted) => make_node(&mut tx, admitted, csr.spki_der.clone(), None, BTreeMap::new()).map(Ok),
+            Err(refusal) if refusal.code == RefusalCode::TokenUsed => {
+                let same = asked_again(tx.txn, &claim.join_token, &csr.spki_der)?;
+                Ok(same.ok_or(refusal))
+            }
             Err(refusal) => Ok(Err(refusal)),
         }
     })?;
     Ok(granted?)
+}
+
+/// The grant of a join whose answer was lost: the same token with the same key gets the same answer.
+fn asked_again(txn: &dyn ReadTxn, token: &str, spki_der: &[u8]) -> Result<Option<Grant>, Error> {
+    let Some(node) = token::used_by(txn, token)? else { return Ok(None) };
+    let record = nodes::get(txn, &node)?.filter(|record| record.spki_der == spki_der);
+    record.map(grant_of).transpose()
+}
+
+fn grant_of(record: nodes::Record) -> Result<Grant, Error> {
+    let role = Role::from_wire(&record.joined_as)
+        .ok_or_else(|| Error::Internal(format!("node {} has role `{}`", record.node.id, record.joined_as)))?;
+    Ok(Grant {
+        node_id: record.node.id,
+        spki_der: record.spki_der,
+        role,
+        machine: record.node.machine,
+        site: record.node.site,
+    })
 }
 
 fn make_node(
@@ -170,10 +194,7 @@ fn make_node(
     ek_fingerprint: Option<Digest>,
     pcrs: BTreeMap<u8, String>,
 ) -> Result<Grant, Error> {
-    if let Some(key) = &admitted.token {
-        token::burn(tx, key)?;
-    }
-    let Admitted { role, machine, site, .. } = admitted;
+    let Admitted { role, machine, site, token } = admitted;
     let joined = Joined {
         role,
         machine: machine.clone(),
@@ -183,6 +204,9 @@ fn make_node(
         pcrs,
     };
     let node_id = nodes::join(tx, joined)?;
+    if let Some(key) = &token {
+        token::burn(tx, key, &node_id)?;
+    }
     Ok(Grant { node_id, spki_der, role, machine, site })
 }
 
@@ -197,15 +221,7 @@ pub(crate) fn renew(store: &impl Store, peer: &Peer, request: &RenewRequest) -> 
     if csr.spki_der != peer.spki_der {
         return Err(refused("a renewal is for the key that asks for it").into());
     }
-    let role = ironwright_proto::kinds::Role::from_wire(&record.joined_as)
-        .ok_or_else(|| Error::Internal(format!("node {} has role `{}`", peer.node_id, record.joined_as)))?;
-    Ok(Grant {
-        node_id: record.node.id,
-        spki_der: csr.spki_der,
-        role,
-        machine: record.node.machine,
-        site: record.node.site,
-    })
+    Ok(grant_of(record)?)
 }
 
 /// The refusal that a failed check means, with its causes in the reason.
@@ -223,3 +239,6 @@ fn refusal_of(error: &VerifyError) -> Refusal {
     }
     Refusal::new(code, reason)
 }
+
+#[cfg(test)]
+mod tests;

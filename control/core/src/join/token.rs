@@ -34,7 +34,14 @@ impl For {
 struct Token {
     r#for: For,
     expires_ms: i64,
-    used_ms: Option<i64>,
+    used: Option<Used>,
+}
+
+/// Who used a token.
+#[derive(Serialize, Deserialize)]
+struct Used {
+    at_ms: i64,
+    node: String,
 }
 
 /// By the hexadecimal hash of the token.
@@ -47,7 +54,7 @@ pub(crate) type TokenKey = String;
 pub(crate) fn mint(tx: &mut Tx<'_>, r#for: For, ttl_ms: i64) -> Result<(String, TokenKey), Error> {
     let token = secret::new_token(PREFIX, &mut tx.rng);
     let key = hex::encode(secret::hash(&token));
-    TOKENS.put(tx.txn, &key, &Token { r#for, expires_ms: tx.now_ms + ttl_ms, used_ms: None })?;
+    TOKENS.put(tx.txn, &key, &Token { r#for, expires_ms: tx.now_ms + ttl_ms, used: None })?;
     Ok((token, key))
 }
 
@@ -66,8 +73,8 @@ pub(crate) fn check(
     let refused = |code, reason: String| Ok(Err(Refusal::new(code, reason)));
     match TOKENS.get(txn, &key)? {
         None => refused(RefusalCode::TokenUnknown, format!("no token has the hash {key}")),
-        Some(Token { used_ms: Some(at), .. }) => {
-            refused(RefusalCode::TokenUsed, format!("token {key} was used at {at}"))
+        Some(Token { used: Some(Used { at_ms, node }), .. }) => {
+            refused(RefusalCode::TokenUsed, format!("token {key} was used at {at_ms} by {node}"))
         }
         Some(Token { expires_ms, .. }) if expires_ms <= now_ms => {
             refused(RefusalCode::TokenExpired, format!("token {key} expired at {expires_ms}"))
@@ -76,13 +83,19 @@ pub(crate) fn check(
     }
 }
 
-/// Marks a checked token as used.
-pub(crate) fn burn(tx: &mut Tx<'_>, key: &str) -> Result<(), Error> {
+/// Marks a checked token as used by a node.
+pub(crate) fn burn(tx: &mut Tx<'_>, key: &str, node: &str) -> Result<(), Error> {
     if let Some(mut token) = TOKENS.get(tx.txn, key)? {
-        token.used_ms.get_or_insert(tx.now_ms);
+        token.used.get_or_insert(Used { at_ms: tx.now_ms, node: node.to_owned() });
         TOKENS.put(tx.txn, key, &token)?;
     }
     Ok(())
+}
+
+/// The node that used a token.
+pub(crate) fn used_by(txn: &dyn ReadTxn, token: &str) -> Result<Option<String>, Error> {
+    let token = TOKENS.get(txn, &hex::encode(secret::hash(token)))?;
+    Ok(token.and_then(|token| token.used).map(|used| used.node))
 }
 
 /// Forgets a token.

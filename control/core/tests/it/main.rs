@@ -1,0 +1,11 @@
+//! Control's decisions driven by simulated agents, machines and crashes.
+
+mod acting;
+mod agents;
+mod booting;
+mod crash;
+mod deploy;
+mod faults;
+mod restart;
+mod sessions;
+mod world;
