@@ -278,7 +278,7 @@ kernel_args = "console=ttyS0"
 
 [boot_files]
 bios = "/usr/lib/ipxe/undionly.kpxe"
-x64_uefi = "/usr/lib/ipxe/ipxe.efi"
+x64_uefi = "/usr/lib/ipxe/snponly.efi"
 
 [dhcp]
 mode = "server"

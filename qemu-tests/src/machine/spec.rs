@@ -140,6 +140,9 @@ impl MachineSpec {
         if self.firmware == Firmware::Uefi {
             args.add("-drive", &format!("if=pflash,format=raw,readonly=on,file={OVMF_CODE}"));
             args.add("-drive", &format!("if=pflash,format=raw,file={}/vars.fd", dir.display()));
+            // Nothing serves IPv6 here; OVMF would try it for a minute before it goes on to the disk.
+            args.add("-fw_cfg", "name=opt/org.tianocore/IPv6PXESupport,string=n");
+            args.add("-fw_cfg", "name=opt/org.tianocore/IPv6Support,string=n");
         }
     }
 
