@@ -37,6 +37,7 @@ const PACKAGES: &[&str] = &[
     // Tests compare with independent tools.
     "cpio",
     "gdisk",
+    "parted",
     "tpm2-tools",
 ];
 
