@@ -8,6 +8,8 @@ use dhcproto::{
 };
 use ironwright_proto::ids::Mac;
 
+use super::sift::sift;
+
 /// Relays and old servers drop a BOOTP payload shorter than this (RFC 1542 §2.1).
 const MIN_PAYLOAD: usize = 300;
 /// What we say we can take: an Ethernet frame without the IP and UDP headers.
@@ -137,7 +139,7 @@ pub fn parse(bytes: &[u8], xid: u32, mac: Mac) -> Result<Reply, ReplyError> {
     if !bytes.get(COOKIE_AT..).is_some_and(|rest| rest.starts_with(&COOKIE)) {
         return Err(ReplyError::Undecodable);
     }
-    let message = Message::decode(&mut Decoder::new(bytes)).map_err(|_| ReplyError::Undecodable)?;
+    let message = Message::decode(&mut Decoder::new(&sift(bytes))).map_err(|_| ReplyError::Undecodable)?;
     if message.opcode() != Opcode::BootReply {
         return Err(ReplyError::NotAReply);
     }

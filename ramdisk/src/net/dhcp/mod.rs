@@ -4,6 +4,7 @@
 
 pub mod client;
 pub mod message;
+mod sift;
 mod socket;
 #[cfg(test)]
 mod tests;

@@ -304,6 +304,17 @@ fn cut_and_flipped_messages_are_refused_or_read_but_never_crash() {
     }
 }
 
+/// dhcproto 0.14 panics on this option, which any host may send.
+#[test]
+fn a_malformed_option_that_nobody_asked_for_costs_nothing() {
+    let now = Instant::now();
+    let (_, discover) = sent(&Client::new(MAC, 7, now).step(Input::Time, now));
+    let mut offer = encode(&answer(&discover, MessageType::Offer));
+    assert_eq!(offer.pop(), Some(255));
+    offer.extend([81, 2, 0, 0, 255]);
+    assert_eq!(parse(&offer, discover.xid(), MAC), Ok(Reply::Offer(expected_lease())));
+}
+
 #[test]
 fn times_out_of_order_are_those_of_the_standard() {
     let discover =
