@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 
 use crate::process;
 
@@ -102,6 +103,14 @@ impl Namespace {
         process::run(self.command("tc").args(["qdisc", "del", "dev", &tap.name, "root"])).map(drop)
     }
 
+    /// Bytes that went out of a tap: to the machine behind it.
+    pub fn bytes_sent(&self, tap: &Tap) -> Result<u64> {
+        let mut ip = self.command("ip");
+        let text = process::run(ip.args(["-json", "-statistics", "link", "show", "dev", &tap.name]))?;
+        let links: Value = serde_json::from_str(&text).context("reading ip's JSON")?;
+        links[0]["stats64"]["tx"]["bytes"].as_u64().with_context(|| format!("ip tells no bytes: {text}"))
+    }
+
     fn set_up_bridge(&self) -> Result<()> {
         self.ip("link set lo up")?;
         self.ip(&format!("link add {BRIDGE} address {BRIDGE_MAC} type bridge stp_state 0 forward_delay 0"))?;
@@ -153,6 +162,7 @@ mod tests {
     fn a_tap_can_be_slowed_down_and_freed_again() {
         let namespace = Namespace::new().unwrap();
         let tap = namespace.add_tap().unwrap();
+        assert_eq!(namespace.bytes_sent(&tap).unwrap(), 0);
         let rules = || process::run(namespace.command("tc").args(["qdisc", "show", "dev", "tap0"])).unwrap();
         namespace.limit_rate(&tap, 80).unwrap();
         assert!(rules().contains("rate 80Mbit"), "{}", rules());

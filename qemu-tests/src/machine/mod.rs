@@ -156,9 +156,14 @@ impl Machine {
         Ok(&mut self.power.as_mut().with_context(|| format!("{name} has no power"))?.qmp)
     }
 
-    /// Bytes that the guest has written to its disk since power on, zeroing and discards not counted.
+    /// Bytes that the guest has written to its disk since power on; zeroing counts as writing.
     pub fn disk_bytes_written(&mut self) -> Result<u64> {
         self.qmp()?.bytes_written(spec::DRIVE)
+    }
+
+    /// Bytes that the network has sent to the machine, over all its power cycles.
+    pub fn bytes_received(&self) -> Result<u64> {
+        self.namespace.bytes_sent(&self.tap)
     }
 
     /// Slows the network towards the machine, so that an image takes a while. See [`Namespace::limit_rate`].
