@@ -60,7 +60,10 @@ pub(crate) fn run(keep: bool) -> Result<()> {
 
     let nodes = cluster.cli.text(&["nodes", "list"])?;
     println!("\n$ ironwright nodes list\n{nodes}");
-    println!("The console of {MACHINE}:\n{}\n", machine.console().last_lines(CONSOLE_LINES));
+    println!(
+        "The console of {MACHINE}:\n{}\n",
+        machine.console().lines_until(&login_prompt(), CONSOLE_LINES)
+    );
     expect_active(&cluster)?;
     if keep {
         explain(&cluster, &machine);
@@ -89,7 +92,7 @@ fn deploy(cluster: &Cluster, machine: &mut Machine, clock: &Clock) -> Result<()>
     });
     let mut timeline = Timeline::default();
     let mut prompt = false;
-    let login = format!("{MACHINE} login:");
+    let login = login_prompt();
     let started = Instant::now();
     cluster.wait_run(&run, "the run to succeed", LIMIT, |run| {
         for line in timeline.news(run, clock.0.elapsed()) {
@@ -106,6 +109,10 @@ fn deploy(cluster: &Cluster, machine: &mut Machine, clock: &Clock) -> Result<()>
         clock.tell("the console asks for a login");
     }
     Ok(())
+}
+
+fn login_prompt() -> String {
+    format!("{MACHINE} login:")
 }
 
 fn expect_active(cluster: &Cluster) -> Result<()> {

@@ -101,9 +101,11 @@ impl Console {
         first_of(&self.shared.text(), &[what]).is_some()
     }
 
-    /// The last lines, without control characters.
-    pub fn last_lines(&self, count: usize) -> String {
-        last_lines(&self.shared.text(), count)
+    /// The lines up to the last one that contains `what`, without control characters.
+    pub fn lines_until(&self, what: &str, count: usize) -> String {
+        let text = self.shared.text();
+        let end = text.windows(what.len().max(1)).rposition(|window| window == what.as_bytes());
+        last_lines(&text[..end.map_or(text.len(), |at| at + what.len())], count)
     }
 }
 
@@ -168,6 +170,13 @@ mod tests {
         let (mut console, _dir) = console("one two");
         assert_eq!(console.wait_for_any(&["two", "one"], SOON).unwrap(), 1);
         console.wait_for("two", SOON).unwrap();
+    }
+
+    #[test]
+    fn lines_are_shown_up_to_a_prompt() {
+        let (mut console, _dir) = console("one\r\ntwo\r\nlogin: \r\nthree\r\n");
+        console.wait_for("three", SOON).unwrap();
+        assert_eq!(console.lines_until("login:", 2), "two\nlogin:");
     }
 
     #[test]
