@@ -13,7 +13,9 @@ use crate::{
 };
 
 /// Debian's package that depends on the newest kernel for virtual machines.
-const KERNEL_META_PACKAGE: &str = "linux-image-cloud-amd64";
+pub const CLOUD_KERNEL: &str = "linux-image-cloud-amd64";
+/// Debian's package that depends on the newest kernel with all drivers.
+pub const FULL_KERNEL: &str = "linux-image-amd64";
 
 /// The built programs and what was made with them.
 #[derive(Debug, Clone)]
@@ -50,7 +52,7 @@ impl Artifacts {
     /// Finds the programs, and makes the rest unless the cache has it.
     pub fn prepare() -> Result<Self> {
         let ironwright = program("ironwright")?;
-        let kernel = Kernel::fetch()?;
+        let kernel = Kernel::fetch(CLOUD_KERNEL)?;
         let ramdisk = ramdisk(&kernel, Drivers::Vm)?;
         let bundle = bundle(&ironwright)?;
         Ok(Self { ironwright, kernel, ramdisk, bundle })
@@ -58,12 +60,13 @@ impl Artifacts {
 }
 
 impl Kernel {
-    /// Downloads and unpacks the newest kernel of the running Debian release, without installing it.
-    pub fn fetch() -> Result<Self> {
-        let package = versioned_kernel_package()?;
+    /// Downloads and unpacks the kernel that a package of the running Debian release depends on, without
+    /// installing it.
+    pub fn fetch(meta_package: &str) -> Result<Self> {
+        let package = versioned_kernel_package(meta_package)?;
         let policy = process::run(process::command("apt-cache").args(["policy", &package]))?;
         let recipe = Recipe::default().text(&package).text(candidate(&policy).unwrap_or_default());
-        let folder = cache::get("kernel", &recipe, |dir| {
+        let folder = cache::get(meta_package, &recipe, |dir| {
             process::run(process::command("apt-get").args(["download", &package]).current_dir(dir))?;
             let deb = only_file(dir, |name| {
                 Path::new(name).extension().is_some_and(|extension| extension == "deb")
@@ -129,10 +132,10 @@ fn build_folder() -> Result<PathBuf> {
     Ok(folder.to_owned())
 }
 
-fn versioned_kernel_package() -> Result<String> {
-    let depends = process::run(process::command("apt-cache").args(["depends", KERNEL_META_PACKAGE]))?;
+fn versioned_kernel_package(meta_package: &str) -> Result<String> {
+    let depends = process::run(process::command("apt-cache").args(["depends", meta_package]))?;
     dependency(&depends).map(str::to_owned).with_context(|| {
-        format!("apt knows no {KERNEL_META_PACKAGE}; is this Debian, and did `apt-get update` run?")
+        format!("apt knows no {meta_package}; is this Debian, and did `apt-get update` run?")
     })
 }
 

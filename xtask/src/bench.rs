@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use ironwright_qemu_tests::{
-    artifacts::{self, Artifacts, Drivers, Kernel},
+    artifacts::{self, Artifacts, CLOUD_KERNEL, Drivers, FULL_KERNEL, Kernel},
     cluster::Cluster,
     image,
     machine::MachineSpec,
@@ -57,7 +57,8 @@ impl Figure {
 pub(crate) fn boot() -> Result<()> {
     setup::run()?;
     cargo::build_programs()?;
-    let kernel = Kernel::fetch()?;
+    let cloud = Kernel::fetch(CLOUD_KERNEL)?;
+    let full = Kernel::fetch(FULL_KERNEL)?;
     let megabytes = |path: &Path| -> Result<f64> {
         #[allow(clippy::cast_precision_loss)] // Sizes far below 2^52.
         Ok(fs::metadata(path).with_context(|| format!("looking at {}", path.display()))?.len() as f64
@@ -65,10 +66,10 @@ pub(crate) fn boot() -> Result<()> {
     };
     let debian = image::debian()?;
     let mut figures = vec![
-        Figure::new("initramfs_vm", megabytes(&artifacts::ramdisk(&kernel, Drivers::Vm)?)?, "MB")
+        Figure::new("initramfs_vm", megabytes(&artifacts::ramdisk(&cloud, Drivers::Vm)?)?, "MB")
             .goal(15.0)
             .peer("initramfs-tools, disks of virtual machines only", megabytes(&debian.initrd)?),
-        Figure::new("initramfs_full", megabytes(&artifacts::ramdisk(&kernel, Drivers::Full)?)?, "MB")
+        Figure::new("initramfs_full", megabytes(&artifacts::ramdisk(&full, Drivers::Full)?)?, "MB")
             .goal(60.0),
     ];
     figures.extend(deploy()?);
