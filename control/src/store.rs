@@ -12,6 +12,7 @@
 //! durable, since the driver lets nothing out before [`RedbStore::sync`] has returned.
 
 use std::{
+    panic::catch_unwind,
     path::Path,
     sync::{
         Arc,
@@ -52,29 +53,38 @@ impl RedbStore {
             .set_cache_size(CACHE_BYTES)
             .create(path)
             .map_err(|e| StoreError::backend(failed, e))?;
-        Self::with(db)
-    }
-
-    /// Opens a store; only one process can have it open.
-    pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
-        let db = Database::builder()
-            .set_cache_size(CACHE_BYTES)
-            .open(path)
-            .map_err(|e| StoreError::backend("opening the store's file", e))?;
-        Self::with(db)
-    }
-
-    fn with(db: Database) -> Result<Self, StoreError> {
-        let failed = "preparing the store's table";
         let txn = db.begin_write().map_err(|e| StoreError::backend(failed, e))?;
         txn.open_table(PAIRS).map_err(|e| StoreError::backend(failed, e))?;
         txn.commit().map_err(|e| StoreError::backend(failed, e))?;
-        Ok(Self(Arc::new(Inner {
+        Ok(Self::with(db))
+    }
+
+    /// Opens a store; only one process can have it open. What is not one of ours is refused, never filled: an empty
+    /// store would forget every machine and admin without a word.
+    pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
+        let open = || {
+            let db = Database::builder()
+                .set_cache_size(CACHE_BYTES)
+                .open(path)
+                .map_err(|e| StoreError::backend("opening the store's file", e))?;
+            let failed = "finding the table of the store's file";
+            let txn = db.begin_read().map_err(|e| StoreError::backend(failed, e))?;
+            txn.open_table(PAIRS).map_err(|e| StoreError::backend(failed, e))?;
+            Ok(Self::with(db))
+        };
+        // redb panics on pages that are no pages of its own.
+        catch_unwind(open).unwrap_or_else(|_| {
+            Err(StoreError::backend("opening the store's file", "the file is damaged; restore a copy of it"))
+        })
+    }
+
+    fn with(db: Database) -> Self {
+        Self(Arc::new(Inner {
             db,
             version: AtomicU64::new(0),
             deferred: AtomicBool::new(false),
             unsynced: AtomicU64::new(0),
-        })))
+        }))
     }
 
     /// From now until [`Self::sync`], commits are ordered and atomic, yet not durable.
@@ -309,6 +319,29 @@ mod tests {
             assert_eq!(a, b, "transaction {number} is whole or not there");
             assert!(a || number > last, "transaction {number} was told to be durable");
         }
+    }
+
+    #[test]
+    fn what_is_no_store_of_ours_is_refused_and_not_filled() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s.redb");
+        for bytes in [vec![], b"not a database".to_vec(), vec![0; 1 << 20]] {
+            std::fs::write(&path, &bytes).unwrap();
+            assert!(RedbStore::open(&path).is_err(), "{} bytes", bytes.len());
+            assert_eq!(std::fs::read(&path).unwrap(), bytes);
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert!(RedbStore::open(&path).is_err());
+        assert!(!path.exists());
+        put(&RedbStore::create(&path).unwrap(), b"a").unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes.iter_mut().skip(4096).step_by(97).for_each(|byte| *byte ^= 0xff);
+        std::fs::write(&path, &bytes).unwrap();
+        assert!(RedbStore::open(&path).is_err(), "damaged behind its header");
+        std::fs::remove_file(&path).unwrap();
+        assert!(!path.exists());
+        drop(Database::create(&path).unwrap());
+        assert!(RedbStore::open(&path).is_err(), "a database without our table");
     }
 
     #[test]
