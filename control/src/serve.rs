@@ -6,13 +6,19 @@
 
 use std::{collections::BTreeSet, io, net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::{Router, middleware};
+use axum::{
+    Router,
+    extract::{Request, State},
+    middleware::{self, Next},
+    response::Response,
+};
 use ironwright_control_core::{Control, Settings, SetupError, store::StoreError};
 use ironwright_images::store::Store as BlobStore;
 use ironwright_proto::api::Image;
 use rand::rngs::OsRng;
 use time::OffsetDateTime;
 use tokio::{
+    sync::Semaphore,
     task::JoinHandle,
     time::{MissedTickBehavior, interval, timeout},
 };
@@ -36,8 +42,11 @@ use crate::{
 /// Folder of image bytes, in control's folder.
 const BLOBS_DIR: &str = "blobs";
 
-const API_LIMITS: ListenerLimits = ListenerLimits { name: "api", connections: 1024 };
-const GATEWAY_LIMITS: ListenerLimits = ListenerLimits { name: "gateway", connections: 16_384 };
+const API_LIMITS: ListenerLimits = ListenerLimits { name: "api", connections: 1024, window_bytes: 128 << 10 };
+const GATEWAY_LIMITS: ListenerLimits =
+    ListenerLimits { name: "gateway", connections: 16_384, window_bytes: 1 << 20 };
+/// Requests of joins that are read at the same time. Anybody may send them, and each may take 1 MiB of memory.
+const MAX_JOINS: usize = 256;
 const TICK: Duration = Duration::from_secs(1);
 /// What still goes on after this long is cut.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
@@ -64,8 +73,11 @@ pub enum ServeError {
     /// TLS.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The store cannot be opened, or its disk failed.
-    #[error("using the store {STORE_FILE}; is another control running on this folder?")]
+    /// The store is in use, missing or damaged. It is never replaced by an empty one.
+    #[error("opening the store {STORE_FILE}; only one control can run on a folder")]
+    Open(#[source] StoreError),
+    /// The store's disk failed while control was running; what was answered before is safe.
+    #[error("using the store {STORE_FILE}")]
     Store(#[from] StoreError),
     /// The folder of image bytes.
     #[error("using the folder `{BLOBS_DIR}` of control's folder")]
@@ -101,9 +113,10 @@ pub struct Server {
 impl Server {
     /// Opens everything and binds both ports; nothing is served yet.
     pub async fn bind(config: &Config) -> Result<Self, ServeError> {
+        // First, because it is also the lock of the folder: a second control changes nothing in it.
+        let store = RedbStore::open(&config.dir().join(STORE_FILE)).map_err(ServeError::Open)?;
         let ca = Authority::load(config.dir())?;
         let identity = ServerIdentity::load(config.dir(), &ca, config.names(), OffsetDateTime::now_utc())?;
-        let store = RedbStore::open(&config.dir().join(STORE_FILE))?;
         let blobs = BlobStore::at(&config.dir().join(BLOBS_DIR)).map_err(ServeError::Blobs)?;
 
         let (api, api_address, control_url) =
@@ -169,6 +182,7 @@ impl Server {
         let join = JoinService::server(handle.clone(), self.issuer.clone(), self.identity);
         let api_routes = Router::new()
             .route_service("/ironwright.v1.Join/{method}", join)
+            .layer(middleware::from_fn_with_state(Arc::new(Semaphore::new(MAX_JOINS)), take_turns))
             .layer(middleware::from_fn(api::time_limit))
             .merge(api::router(Api { driver: handle.clone(), transfers, shutdown: stop.clone() }));
         let gateway_routes =
@@ -207,6 +221,13 @@ async fn bind(
     let address = listener.address().map_err(failed)?;
     let url = listen.url.clone().unwrap_or_else(|| config.names()[0].https(address.port()));
     Ok((listener, address, url))
+}
+
+/// Has requests wait for their turn, with their bodies unread.
+async fn take_turns(State(turns): State<Arc<Semaphore>>, request: Request, next: Next) -> Response {
+    // It is never closed; the time limit ends a wait that is too long.
+    let _turn = turns.acquire().await;
+    next.run(request).await
 }
 
 /// Time passes for the core.

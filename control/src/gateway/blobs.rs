@@ -32,10 +32,16 @@ pub(super) async fn get(
     method: Method,
     headers: HeaderMap,
 ) -> Response {
-    // The certificate may outlive the node.
-    match blobs.driver.call(move |core, _| core.node(&node.node_id).is_ok()).await {
-        Ok(true) => {}
-        Ok(false) => return (StatusCode::FORBIDDEN, "this node is not known any more\n").into_response(),
+    // The certificate may outlive the node, or the node's key.
+    match blobs.driver.call(move |core, _| core.peer_is_current(&node)).await {
+        Ok(Ok(true)) => {}
+        Ok(Ok(false)) => {
+            return (StatusCode::FORBIDDEN, "this certificate is of no node any more\n").into_response();
+        }
+        Ok(Err(error)) => {
+            tracing::error!(error = &error as &dyn std::error::Error, "a node cannot be looked up");
+            return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        }
         Err(_) => return StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }
     let mut digest = [0; 32];

@@ -56,6 +56,8 @@ pub(crate) struct ListenerLimits {
     /// For the log.
     pub(crate) name: &'static str,
     pub(crate) connections: usize,
+    /// What an HTTP/2 connection may send ahead of being read.
+    pub(crate) window_bytes: u32,
 }
 
 /// A bound socket with its TLS.
@@ -107,12 +109,13 @@ impl Listener {
                 continue;
             };
             let (tls, router) = (self.tls.clone(), router.clone());
+            let window_bytes = self.limits.window_bytes;
             let (shutdown, abort) = (shutdown.clone(), abort.clone());
             connections.spawn(async move {
                 let _permit = permit;
                 tokio::select! {
                     () = abort.cancelled() => {}
-                    () = serve_connection(tcp, address, &tls, router, shutdown) => {}
+                    () = serve_connection(tcp, address, &tls, window_bytes, router, shutdown) => {}
                 }
             });
         }
@@ -123,6 +126,7 @@ async fn serve_connection(
     tcp: TcpStream,
     address: SocketAddr,
     tls: &TlsAcceptor,
+    window_bytes: u32,
     router: Router,
     shutdown: CancellationToken,
 ) {
@@ -146,7 +150,7 @@ async fn serve_connection(
         request.extensions_mut().insert(peer.clone());
         router.clone().call(request)
     });
-    let builder = http_builder(http2);
+    let builder = http_builder(http2, window_bytes);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let served = tokio::select! {
@@ -174,7 +178,7 @@ async fn silence(asked: &AtomicBool) {
 }
 
 /// The protocol is what TLS agreed on, so that no connection waits for its first byte without a limit.
-fn http_builder(http2: bool) -> auto::Builder<TokioExecutor> {
+fn http_builder(http2: bool, window_bytes: u32) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
@@ -185,6 +189,8 @@ fn http_builder(http2: bool) -> auto::Builder<TokioExecutor> {
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
+        .initial_connection_window_size(window_bytes)
+        .initial_stream_window_size(window_bytes)
         .max_header_list_size(MAX_HEADER_BYTES)
         .keep_alive_interval(KEEP_ALIVE_INTERVAL)
         .keep_alive_timeout(KEEP_ALIVE_LIMIT);

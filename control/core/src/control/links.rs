@@ -5,6 +5,7 @@ use ironwright_proto::{
     wire::{self, agent_frame, gateway_frame::Frame},
 };
 use rand::{CryptoRng, RngCore};
+use subtle::ConstantTimeEq;
 
 use super::{Control, MAX_PROGRESS};
 use crate::{
@@ -22,6 +23,12 @@ use crate::{
 const MAX_PHASE: usize = 64;
 
 impl<S: Store> Control<S> {
+    /// Whether the peer's key is the one that its node has joined with last.
+    pub fn peer_is_current(&self, peer: &Peer) -> Result<bool, Error> {
+        let record = self.store.read(|txn| nodes::get(txn, &peer.node_id))?;
+        Ok(record.is_some_and(|record| record.spki_der.ct_eq(&peer.spki_der).into()))
+    }
+
     /// The first frame of a session.
     pub fn session_open(
         &mut self,

@@ -73,6 +73,8 @@ fn wrong_hellos_are_rejected_by_code() {
         (peer, wire::Hello { commands: vec![wire::CommandUpdate::default(); 5000], ..hello }, "bad_hello"),
     ];
     for (peer, hello, code) in cases {
+        let current = world.call(|control, _| control.peer_is_current(&peer)).unwrap();
+        assert_eq!(current, code == "bad_hello", "{code}");
         let opened = world.call(|control, rng| control.session_open(&peer, &hello, now, rng)).unwrap();
         assert!(matches!(&opened, Opened::Rejected(r) if r.code == code), "{code}: {opened:?}");
     }
