@@ -25,6 +25,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Site(SiteCommand),
     /// Run the agent of an operating system; usually started by its systemd unit.
+    #[command(after_help = "Example:\n  ironwright agent --config /etc/ironwright/agent.toml")]
     Agent {
         /// Configuration file.
         #[arg(long, default_value = "/etc/ironwright/agent.toml")]
@@ -46,6 +47,7 @@ pub(crate) enum Command {
         token_file: Option<PathBuf>,
     },
     /// Show what control is doing.
+    #[command(after_help = "Example:\n  ironwright status --json")]
     Status,
     /// Places that serve network boot.
     #[command(subcommand)]
@@ -68,6 +70,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Nodes(NodesCommand),
     /// The audit log: who did what, when.
+    #[command(after_help = "Examples:\n  ironwright events --limit 20\n  ironwright events --follow --json")]
     Events {
         /// Show entries after this sequence number.
         #[arg(long, default_value_t = 0)]
@@ -111,6 +114,7 @@ pub(crate) enum ControlCommand {
         ek_roots: Option<PathBuf>,
     },
     /// Serve the API and the gateway.
+    #[command(after_help = "Example:\n  ironwright control serve --dir /var/lib/ironwright")]
     Serve {
         /// Folder made by `control init`.
         #[arg(long)]
@@ -121,18 +125,22 @@ pub(crate) enum ControlCommand {
 #[derive(Subcommand)]
 pub(crate) enum SiteCommand {
     /// Serve network boot.
+    #[command(after_help = "Example:\n  ironwright site run --config site.toml")]
     Run {
         /// Configuration file.
         #[arg(long, default_value = "/etc/ironwright/site.toml")]
         config: PathBuf,
     },
     /// Print a commented configuration file.
+    #[command(after_help = "Example:\n  ironwright site example-config > site.toml")]
     ExampleConfig,
 }
 
 #[derive(Subcommand)]
 pub(crate) enum SitesCommand {
-    /// Add a site and make the token with which its agent joins.
+    /// Add a site and make the token with which its agent joins; for an existing site, a new token in place of
+    /// the old one.
+    #[command(after_help = "Example:\n  ironwright sites add lab --token-file site.token")]
     Add {
         name: Name,
         /// Write the token to this new file (mode 0600) instead of standard output.
@@ -165,6 +173,7 @@ pub(crate) enum MachinesCommand {
     /// List machines.
     List,
     /// Show one machine, with its inventory.
+    #[command(after_help = "Example:\n  ironwright machines show web-1")]
     Show { id: Name },
 }
 
@@ -193,6 +202,7 @@ pub(crate) enum ImagesCommand {
     /// List images.
     List,
     /// Show one image.
+    #[command(after_help = "Example:\n  ironwright images show debian-12")]
     Show { name: Name },
 }
 
@@ -231,11 +241,23 @@ pub(crate) enum RunsCommand {
     /// List runs.
     List,
     /// Show one run.
-    Show { run: String },
+    #[command(after_help = "Example:\n  ironwright runs show run-0123456789abcdef")]
+    Show {
+        #[arg(value_parser = parse_id)]
+        run: String,
+    },
     /// Show the steps live until the run ends; exit 1 where it does not succeed.
-    Watch { run: String },
+    #[command(after_help = "Example:\n  ironwright runs watch run-0123456789abcdef")]
+    Watch {
+        #[arg(value_parser = parse_id)]
+        run: String,
+    },
     /// End a run.
-    Cancel { run: String },
+    #[command(after_help = "Example:\n  ironwright runs cancel run-0123456789abcdef")]
+    Cancel {
+        #[arg(value_parser = parse_id)]
+        run: String,
+    },
 }
 
 #[derive(Subcommand)]
@@ -243,7 +265,11 @@ pub(crate) enum NodesCommand {
     /// List nodes.
     List,
     /// Show one node.
-    Show { node: String },
+    #[command(after_help = "Example:\n  ironwright nodes show node-0123456789abcdef")]
+    Show {
+        #[arg(value_parser = parse_id)]
+        node: String,
+    },
 }
 
 /// Which kernel modules the initramfs carries.
@@ -258,6 +284,8 @@ pub(crate) enum Drivers {
 #[derive(Subcommand)]
 pub(crate) enum RamdiskCommand {
     /// Build an initramfs (newc, zstd) with our PID 1, its shared objects and kernel modules.
+    #[command(after_help = "Example:\n  ironwright ramdisk build --kernel /boot/vmlinuz-6.1.0-13-amd64 \
+                      --modules /lib/modules/6.1.0-13-amd64 --output ramdisk.img")]
     Build {
         /// Kernel that will boot it; checked against the modules' version.
         #[arg(long)]
@@ -280,11 +308,18 @@ pub(crate) enum RamdiskCommand {
 #[derive(Subcommand)]
 pub(crate) enum BundleCommand {
     /// Pack this program and every shared object it needs as tar.gz.
+    #[command(after_help = "Example:\n  ironwright bundle build --output agent-bundle.tar.gz")]
     Build {
         /// File to write.
         #[arg(long)]
         output: PathBuf,
     },
+}
+
+/// An id that control gave to a run or a node; it becomes a part of a URL.
+fn parse_id(text: &str) -> Result<String, String> {
+    let usable = !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    if usable { Ok(text.to_owned()) } else { Err("an id has only letters, digits and -".to_owned()) }
 }
 
 #[cfg(test)]
@@ -296,6 +331,26 @@ mod tests {
     #[test]
     fn the_grammar_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_that_does_something_has_an_example() {
+        fn check(command: &clap::Command) {
+            // Lists take nothing, so their usage is their example.
+            let plain = command.get_name() == "list";
+            let example = command.get_after_help().is_some();
+            assert!(command.has_subcommands() || plain || example, "{}", command.get_name());
+            command.get_subcommands().filter(|sub| sub.get_name() != "help").for_each(check);
+        }
+        check(&Cli::command());
+    }
+
+    #[test]
+    fn ids_are_no_paths() {
+        for id in ["../machines", "a b", "", "a/b", "a%2fb"] {
+            assert!(Cli::try_parse_from(["ironwright", "runs", "show", id]).is_err(), "{id}");
+        }
+        assert!(Cli::try_parse_from(["ironwright", "nodes", "show", "n-1"]).is_ok());
     }
 
     #[test]

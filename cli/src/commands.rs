@@ -32,7 +32,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Agent { config } => servers::agent(&config).await?,
         Command::Ramdisk(command) => builders::ramdisk(command, json)?,
         Command::Bundle(command) => builders::bundle(&command, json)?,
-        Command::Login { url, ca_pin, token_file } => login::login(url, ca_pin, token_file).await?,
+        Command::Login { url, ca_pin, token_file } => login::login(url, ca_pin, token_file, json).await?,
         Command::Status => status(&Client::from_login()?, json).await?,
         Command::Sites(command) => sites::run(&Client::from_login()?, command, json).await?,
         Command::Machines(command) => machines::run(&Client::from_login()?, command, json).await?,

@@ -25,10 +25,13 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(commands::run(cli)) {
+    let outcome = runtime.block_on(commands::run(cli));
+    // What still blocks a thread, such as a transfer that was cut, must not hold up the end.
+    runtime.shutdown_background();
+    match outcome {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("ironwright: {error:#}");
+            eprintln!("ironwright: {}", output::plain(&format!("{error:#}")));
             error
                 .downcast_ref::<client::ClientError>()
                 .map_or(ExitCode::FAILURE, client::ClientError::exit_code)

@@ -1,6 +1,6 @@
 //! What people read: tables, sizes, ages; and `--json` for programs.
 
-use std::{fmt::Write as _, io::Write};
+use std::{borrow::Cow, fmt::Write as _, io::Write};
 
 use serde::Serialize;
 
@@ -21,17 +21,36 @@ pub(crate) fn json_line<T: Serialize>(value: &T) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Text from outside, which may be a stranger's, made harmless for a terminal: control characters are shown as
+/// escapes instead of being obeyed.
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let shown = text.chars().fold(String::with_capacity(text.len()), |mut shown, c| {
+        if c.is_control() {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+        shown
+    });
+    Cow::Owned(shown)
+}
+
 /// Lays rows out in columns as wide as their widest cell; the last column is not padded.
 pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(|cell| plain(cell).into_owned()).collect()).collect();
     let mut widths: Vec<usize> = header.iter().map(|cell| cell.chars().count()).collect();
-    for row in rows {
+    for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
     let header: Vec<String> = header.iter().map(|cell| (*cell).to_owned()).collect();
     let mut text = String::new();
-    for row in std::iter::once(&header).chain(rows) {
+    for row in std::iter::once(&header).chain(&rows) {
         let cells: Vec<String> =
             row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
         text.push_str(cells.join("  ").trim_end());
@@ -45,7 +64,7 @@ pub(crate) fn fields(rows: &[(&str, String)]) -> String {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     rows.iter().fold(String::new(), |mut text, (name, value)| {
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{name:<width$}  {value}");
+        let _ = writeln!(text, "{name:<width$}  {}", plain(value));
         text
     })
 }
@@ -142,6 +161,15 @@ mod tests {
         assert_eq!(span(850), "850 ms");
         assert_eq!(span(12_345), "12.3 s");
         assert_eq!(span(245_000), "4 min 05 s");
+    }
+
+    #[test]
+    fn a_stranger_s_text_does_not_steer_the_terminal() {
+        // ESC ] 0 ; sets the window's title in xterm; U+009B is CSI in one character.
+        assert_eq!(plain("a\u{1b}]0;x\u{7}\u{9b}2J\nb"), "a\\u{1b}]0;x\\u{7}\\u{9b}2J\\nb");
+        assert_eq!(plain("größe"), "größe");
+        assert_eq!(table(&["A"], &[vec!["\u{1b}".into()]]), "A\n\\u{1b}\n");
+        assert_eq!(fields(&[("a", "\r".into())]), "a  \\r\n");
     }
 
     #[test]

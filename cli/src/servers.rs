@@ -1,6 +1,9 @@
 //! The long-running programs: logging, SIGTERM, and the call into the library that does the work.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::IsTerminal,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
@@ -21,7 +24,12 @@ pub(crate) fn init_logging(command: &Command) -> anyhow::Result<()> {
         Ok(text) => EnvFilter::try_new(&text).with_context(|| format!("reading RUST_LOG `{text}`"))?,
         Err(_) => EnvFilter::new(if server { "info" } else { "warn" }),
     };
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .init();
     Ok(())
 }
 

@@ -7,8 +7,8 @@ use ironwright_proto::api::{DiskHint, NewDeploy, Run};
 
 use crate::{args::DeployArgs, client::Client, output};
 
-/// cloud-init takes user-data of this size from any source.
-const MAX_USER_DATA_BYTES: u64 = 1 << 20;
+/// What control takes.
+const MAX_USER_DATA_BYTES: u64 = 256 << 10;
 
 pub(super) async fn run(client: &Client, args: DeployArgs, json: bool) -> anyhow::Result<ExitCode> {
     let user_data = args.user_data.as_deref().map(read_user_data).transpose()?;
@@ -42,7 +42,7 @@ fn read_user_data(path: &std::path::Path) -> anyhow::Result<String> {
     let size = std::fs::metadata(path).with_context(reading)?.len();
     anyhow::ensure!(
         size <= MAX_USER_DATA_BYTES,
-        "{} has {size} bytes; user-data may have 1 MiB",
+        "{} has {size} bytes; user-data may have {MAX_USER_DATA_BYTES}",
         path.display()
     );
     std::fs::read_to_string(path).with_context(reading)

@@ -28,7 +28,7 @@ pub(super) async fn run(
             if json {
                 output::json_line(event)?;
             } else {
-                println!(
+                let line = format!(
                     "{:>6}  {}  {:<12}  {:<20}  {}  {}",
                     event.seq,
                     output::time(event.at_ms),
@@ -37,6 +37,7 @@ pub(super) async fn run(
                     event.subject,
                     event.detail
                 );
+                println!("{}", output::plain(&line));
             }
         }
         if !follow {

@@ -5,12 +5,17 @@ use std::{io::Read, path::PathBuf};
 use anyhow::{Context, bail};
 use ironwright_proto::{api::Status, ids::Digest};
 
-use crate::{client::Client, client_config::ClientConfig};
+use crate::{client::Client, client_config::ClientConfig, output};
 
 /// An admin token has 48 characters or so.
 const MAX_TOKEN_BYTES: u64 = 1024;
 
-pub(super) async fn login(url: String, ca_pin: Digest, token_file: Option<PathBuf>) -> anyhow::Result<()> {
+pub(super) async fn login(
+    url: String,
+    ca_pin: Digest,
+    token_file: Option<PathBuf>,
+    json: bool,
+) -> anyhow::Result<()> {
     let url = url.trim_end_matches('/').to_owned();
     if !url.starts_with("https://") {
         bail!("--url must begin with https://");
@@ -31,6 +36,9 @@ pub(super) async fn login(url: String, ca_pin: Digest, token_file: Option<PathBu
     let client = Client::new(ClientConfig { url: config.url.clone(), ca_pin, token: config.token.clone() })?;
     let status: Status = client.get("/v1/status").await?;
     let path = config.save()?;
+    if json {
+        return output::json(&status);
+    }
     println!("logged in to control {} at {} ({})", status.version, config.url, path.display());
     Ok(())
 }

@@ -151,7 +151,7 @@ impl View {
             self.bar.finish_and_clear();
             println!("run {} {}", run.id, state(run.state));
             if let Some(error) = &run.error {
-                println!("{} ({})", error.message, error.code);
+                println!("{}", output::plain(&format!("{} ({})", error.message, error.code)));
             }
         }
     }
@@ -171,7 +171,7 @@ impl View {
 
     /// A line above the bar, also where standard error is no terminal and there is no bar.
     fn print(&self, line: &str) {
-        self.bar.suspend(|| println!("{line}"));
+        self.bar.suspend(|| println!("{}", output::plain(line)));
     }
 }
 

@@ -7,6 +7,10 @@ use crate::{args::SitesCommand, client::Client, client_config::write_secret, out
 pub(super) async fn run(client: &Client, command: SitesCommand, json: bool) -> anyhow::Result<()> {
     match command {
         SitesCommand::Add { name, token_file } => {
+            // The request replaces an older token, so what can be refused is refused before it.
+            if let Some(path) = token_file.as_ref().filter(|path| path.symlink_metadata().is_ok()) {
+                anyhow::bail!("{} exists already; name a new file", path.display());
+            }
             let created: SiteCreated = client.post("/v1/sites", &NewSite { name }).await?;
             let Some(path) = token_file else {
                 return if json {
