@@ -14,7 +14,11 @@ use std::{
     sync::Arc,
 };
 
-use tokio::{net::UdpSocket, sync::Semaphore, time::timeout};
+use tokio::{
+    net::UdpSocket,
+    sync::Semaphore,
+    time::{Instant, timeout_at},
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, info};
 
@@ -122,15 +126,19 @@ async fn serve(mut transfer: Transfer, local: IpAddr, peer: SocketAddr) -> io::R
     socket.connect(peer).await?;
     let mut buf = [0; MAX_ANSWER];
     let mut step = transfer.start();
+    let mut deadline = Instant::now();
     loop {
         match step {
             Step::Send(packet) => {
                 socket.send(&packet).await?;
+                // Counted from sending: a client that only ever sends something else must not hold the
+                // transfer for ever, nor keep us from sending again.
+                deadline = Instant::now() + transfer.patience();
             }
             Step::Wait => {}
             Step::Done => return Ok(()),
         }
-        step = match timeout(transfer.patience(), socket.recv(&mut buf)).await {
+        step = match timeout_at(deadline, socket.recv(&mut buf)).await {
             Ok(received) => transfer.answer(&buf[..received?]),
             Err(_) => transfer.silence(),
         };

@@ -145,3 +145,23 @@ fn only_named_files_are_read_and_nothing_is_written() {
     client.send(rig.addr, b"\xff\xff");
     assert_eq!(client.get(rig.addr, "//ipxe.efi"), [5; 10]);
 }
+
+#[test]
+fn a_client_that_only_repeats_old_packets_is_sent_the_block_again() {
+    let rig = Rig::start(&[("ipxe.efi", vec![5; 1000])]);
+    let client = Client::new();
+    client.send(rig.addr, &rrq("ipxe.efi", &[]));
+    let (first, transfer) = client.receive();
+    // More often than the server's second of patience, for as long as it takes.
+    client.0.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let end = std::time::Instant::now() + DEADLINE;
+    let again = loop {
+        assert!(std::time::Instant::now() < end, "old packets kept the server from sending again");
+        client.send(transfer, &[0, 4, 0, 0]);
+        let mut buf = [0; 4096];
+        if let Ok((len, _)) = client.0.recv_from(&mut buf) {
+            break buf[..len].to_vec();
+        }
+    };
+    assert_eq!(again, first);
+}
