@@ -211,12 +211,12 @@ impl Conversation<'_> {
             MessageType::Request => self.request(leases),
             MessageType::Inform => self.reply(Some(self.informed())),
             MessageType::Decline => {
-                leases.decline(request.mac, self.now_ms);
-                Decision { leases_changed: true, ..Decision::default() }
+                let leases_changed = leases.decline(request.mac, self.now_ms);
+                Decision { leases_changed, ..Decision::default() }
             }
             MessageType::Release => {
-                leases.release(request.mac, self.now_ms);
-                Decision { leases_changed: true, ..Decision::default() }
+                let leases_changed = leases.release(request.mac, self.now_ms);
+                Decision { leases_changed, ..Decision::default() }
             }
             MessageType::Offer | MessageType::Ack | MessageType::Nak => Decision::default(),
         }

@@ -129,19 +129,21 @@ impl Leases {
         }
     }
 
-    /// The client gives its address back, yet gets it again if it returns in time.
-    pub fn release(&mut self, mac: Mac, now_ms: i64) {
-        if let Some(lease) = self.by_mac.get_mut(&mac) {
-            lease.until_ms = lease.until_ms.min(now_ms);
-        }
+    /// The client gives its address back, yet gets it again if it returns in time. Returns whether it was
+    /// granted one that was still its own.
+    pub fn release(&mut self, mac: Mac, now_ms: i64) -> bool {
+        let Some(lease) = self.by_mac.get_mut(&mac) else { return false };
+        let was_held = lease.granted && now_ms < lease.until_ms;
+        lease.until_ms = lease.until_ms.min(now_ms);
+        was_held
     }
 
-    /// The client found somebody else at the address it was given.
-    pub fn decline(&mut self, mac: Mac, now_ms: i64) {
-        if let Some(lease) = self.by_mac.remove(&mac) {
-            self.owner.remove(&lease.address);
-            self.quarantine.insert(lease.address, now_ms.saturating_add(QUARANTINE_MS));
-        }
+    /// The client found somebody else at the address it was given. Returns whether it was granted one.
+    pub fn decline(&mut self, mac: Mac, now_ms: i64) -> bool {
+        let Some(lease) = self.by_mac.remove(&mac) else { return false };
+        self.owner.remove(&lease.address);
+        self.quarantine.insert(lease.address, now_ms.saturating_add(QUARANTINE_MS));
+        lease.granted
     }
 
     /// Granted leases as text for a file, one `mac address until_ms` a line.

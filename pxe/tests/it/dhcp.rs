@@ -245,6 +245,28 @@ fn an_address_comes_with_its_network() {
 }
 
 #[test]
+fn only_granted_addresses_are_stored_when_they_come_back() {
+    const DECLINE: u8 = 4;
+    const RELEASE: u8 = 7;
+    let mut site = Site::server();
+    let ours = [(50, &FIRST.octets()[..]), (54, &SITE.octets()[..])];
+    for kind in [RELEASE, DECLINE] {
+        // Strangers must not make us write to disk.
+        assert!(!site.decide(&request(kind, &[])).leases_changed, "{kind}: never heard of");
+        site.decide(&request(DISCOVER, &[]));
+        assert!(!site.decide(&request(kind, &[])).leases_changed, "{kind}: offered only");
+    }
+    let mut site = Site::server();
+    for (kind, stored) in [(RELEASE, true), (RELEASE, false), (DECLINE, true)] {
+        if stored {
+            site.decide(&request(DISCOVER, &[]));
+            assert!(site.decide(&request(REQUEST, &ours)).leases_changed);
+        }
+        assert_eq!(site.decide(&request(kind, &[])).leases_changed, stored, "{kind}");
+    }
+}
+
+#[test]
 fn a_request_is_acknowledged_refused_or_not_ours() {
     let kind = |site: &mut Site, options: &[(u8, &[u8])]| {
         let decision = site.decide(&request(REQUEST, options));
