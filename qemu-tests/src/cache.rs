@@ -12,6 +12,8 @@ use anyhow::{Context, Result};
 use nix::fcntl::{Flock, FlockArg};
 use sha2::{Digest, Sha256};
 
+use crate::process;
+
 /// How many builds of one kind are kept; the ones used longest ago go first.
 const KEEP: usize = 3;
 
@@ -97,6 +99,10 @@ fn remove_oldest(folder: &Path) -> Result<()> {
 
 fn remove(path: &Path) -> Result<()> {
     match fs::remove_dir_all(path) {
+        // What an interrupted build of a root left belongs to that root's users.
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+            process::run(process::as_root("rm").args(["--recursive", "--force"]).arg(path)).map(drop)
+        }
         Err(e) if e.kind() != io::ErrorKind::NotFound => {
             Err(e).with_context(|| format!("removing {}", path.display()))
         }

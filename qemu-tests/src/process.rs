@@ -35,6 +35,16 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
+/// As [`command`], with the right to give files to any user: as root, or as root of a user namespace.
+pub fn as_root(program: &str) -> Command {
+    if nix::unistd::geteuid().is_root() {
+        return command(program);
+    }
+    let mut command = command("unshare");
+    command.args(["--map-root-user", "--map-auto", "--", program]);
+    command
+}
+
 /// Runs a command to its end and returns its standard output; its failure is an error that tells its output.
 pub fn run(command: &mut Command) -> Result<String> {
     run_with_input(command, &[])

@@ -4,7 +4,6 @@ use std::{
     fs,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use anyhow::{Context, Result};
@@ -12,7 +11,7 @@ use anyhow::{Context, Result};
 use super::disk::{Boot, Partition, ROOT_TYPE, assemble, compress, make_esp};
 use crate::{
     cache::{self, Recipe},
-    process,
+    process::{self, as_root},
 };
 
 const RELEASE: &str = "bookworm";
@@ -95,7 +94,10 @@ fn build(dir: &Path) -> Result<()> {
     let tree = dir.join("tree");
     let tar = install_packages(dir)?;
     fs::create_dir(&tree).context("making the root folder")?;
-    process::run(as_root("tar").arg("--extract").arg("--file").arg(&tar).arg("--directory").arg(&tree))?;
+    // Devices are the kernel's business, and only root may make them.
+    let mut untar = as_root("tar");
+    untar.args(["--extract", "--exclude=./dev/*"]).arg("--file").arg(&tar).arg("--directory").arg(&tree);
+    process::run(&mut untar)?;
     fs::remove_file(&tar).context("removing the packages")?;
     make_system(&tree)?;
 
@@ -166,16 +168,6 @@ fn make_system(tree: &Path) -> Result<()> {
         link(&format!("/lib/systemd/system/{unit}"), units.join("multi-user.target.wants").join(unit))?;
     }
     Ok(())
-}
-
-/// A command that owns the files of a root it unpacks: root, or root of a user namespace.
-fn as_root(program: &str) -> Command {
-    if nix::unistd::geteuid().is_root() {
-        return process::command(program);
-    }
-    let mut command = process::command("unshare");
-    command.args(["--map-root-user", "--map-auto", "--", program]);
-    command
 }
 
 /// Where a link in the root's top folder leads, inside that root.
