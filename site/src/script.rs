@@ -12,6 +12,11 @@ use ironwright_pxe::ipxe::{self, RamdiskBoot, ScriptError};
 
 use crate::{authority::Signer, table::Ramdisk};
 
+/// What the operator's words may override. `quiet`: the kernel would print its command line, with the join token in
+/// it, on consoles that others may watch, and a serial console is slow besides. `TSS2_LOG` becomes a part of PID
+/// 1's environment: libtss2 writes to the console by itself, and what fails is said with its context anyway.
+const DEFAULT_WORDS: &str = "quiet TSS2_LOG=all+NONE";
+
 /// How long an assertion is good for: as long as a run waits for the ramdisk to join.
 const ASSERTION_MS: i64 = 60 * 60 * 1000;
 
@@ -65,9 +70,8 @@ impl Served {
             role: Role::Ramdisk,
         };
         // Ours come last: of a key that is given twice, the last one counts.
-        let words = [&self.kernel_args, &entry.extra_cmdline, &params.to_command_line()?];
-        let cmdline: Vec<&str> =
-            words.into_iter().map(|words| words.trim()).filter(|w| !w.is_empty()).collect();
+        let words = [DEFAULT_WORDS, &self.kernel_args, &entry.extra_cmdline, &params.to_command_line()?];
+        let cmdline: Vec<&str> = words.into_iter().map(str::trim).filter(|w| !w.is_empty()).collect();
         Ok(ipxe::ramdisk(&RamdiskBoot {
             base_url: &self.base_url,
             kernel: self.kernel,

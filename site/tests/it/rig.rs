@@ -208,7 +208,7 @@ pub(crate) fn prepare_args() -> BootPrepareArgs {
         artifacts: vec![],
         control_url: "https://10.0.0.1:8443".into(),
         ca_pin: Digest([9; 32]).to_string(),
-        extra_cmdline: "quiet".into(),
+        extra_cmdline: "loglevel=5".into(),
     }
 }
 
