@@ -12,10 +12,13 @@ use ironwright_pxe::ipxe::{self, RamdiskBoot, ScriptError};
 
 use crate::{authority::Signer, table::Ramdisk};
 
-/// What the operator's words may override. `quiet`: the kernel would print its command line, with the join token in
-/// it, on consoles that others may watch, and a serial console is slow besides. `TSS2_LOG` becomes a part of PID
-/// 1's environment: libtss2 writes to the console by itself, and what fails is said with its context anyway.
-const DEFAULT_WORDS: &str = "quiet TSS2_LOG=all+NONE";
+/// What the operator's words may override.
+///
+/// `quiet`: the kernel would print its command line, with the join token in it, on consoles that others may
+/// watch, and a serial console is slow besides. `panic`, `softlockup_panic`: a kernel that cannot go on
+/// reboots, so that the machine tries again by itself. `TSS2_LOG` becomes a part of PID 1's environment: libtss2
+/// writes to the console by itself, and what fails is said with its context anyway.
+const DEFAULT_WORDS: &str = "quiet panic=10 softlockup_panic=1 TSS2_LOG=all+NONE";
 
 /// How long an assertion is good for: as long as a run waits for the ramdisk to join.
 const ASSERTION_MS: i64 = 60 * 60 * 1000;

@@ -51,7 +51,7 @@ async fn without_lease_503_and_with_it_the_token_once() {
     assert_eq!(params.token.as_deref(), Some("t0ken"));
     assert_eq!((params.machine_id.as_str(), params.mac, params.role), ("web-1", MAC, Role::Ramdisk));
     assert_eq!(params.control_url, "https://10.0.0.1:8443");
-    let words = "quiet TSS2_LOG=all+NONE console=ttyS0 loglevel=5 iw.control=";
+    let words = "quiet panic=10 softlockup_panic=1 TSS2_LOG=all+NONE console=ttyS0 loglevel=5 iw.control=";
     assert!(command_line(&script).starts_with(words), "{script}");
     assert!(script.contains(&format!("{}/blobs/sha256/{}", result.base_url, &result.kernel[7..])));
 
