@@ -5,6 +5,7 @@
 use std::{
     fs::{self, File},
     io::{self, Read, Seek, SeekFrom, Write},
+    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
 };
 
@@ -19,6 +20,9 @@ const MAX_FILE: u64 = 64 * 1024;
 /// Block devices looked at.
 const MAX_DEVICES: usize = 1024;
 const BOOT_SECTOR: usize = 512;
+/// Bytes read from one volume: the largest root directory (65 536 entries of 32 bytes), a file, and of the FAT
+/// what leads there. It also ends a chain of clusters that leads back into itself.
+const MAX_READ: u64 = 4 << 20;
 
 /// Why there is no file from the seed.
 #[derive(Debug, thiserror::Error)]
@@ -76,15 +80,26 @@ fn has_label(device: &Path) -> bool {
 
 /// The label of a FAT file system: the entry in its root directory counts, else that of the boot sector.
 fn label(device: &Path) -> io::Result<String> {
-    let volume = open(device)?;
-    Ok(volume.read_volume_label_from_root_dir()?.unwrap_or_else(|| volume.volume_label()))
+    guarded(|| {
+        let volume = open(device)?;
+        Ok(volume.read_volume_label_from_root_dir()?.unwrap_or_else(|| volume.volume_label()))
+    })
 }
 
 fn read_file(device: &Path, name: &str) -> io::Result<Vec<u8>> {
-    let volume = open(device)?;
-    let mut bytes = Vec::new();
-    volume.root_dir().open_file(name)?.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    guarded(|| {
+        let volume = open(device)?;
+        let mut bytes = Vec::new();
+        volume.root_dir().open_file(name)?.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    })
+}
+
+/// The FAT code computes with whatever numbers a volume has, and what overflows is a panic. Here it only means
+/// damaged: another disk of the machine must not keep it from finding its seed.
+fn guarded<T>(read: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the FAT file system is damaged");
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err(damaged()))
 }
 
 fn open(device: &Path) -> io::Result<FileSystem<ReadOnly>> {
@@ -96,7 +111,7 @@ fn open(device: &Path) -> io::Result<FileSystem<ReadOnly>> {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "not a FAT file system"));
     }
     file.rewind()?;
-    FileSystem::new(ReadOnly(file), FsOptions::new())
+    FileSystem::new(ReadOnly { file, left: MAX_READ }, FsOptions::new())
 }
 
 /// File system type of FAT12/16 (offset 54) and FAT32 (offset 82), and the boot signature.
@@ -104,18 +119,25 @@ fn is_fat(sector: &[u8; BOOT_SECTOR]) -> bool {
     sector[510..] == [0x55, 0xaa] && (sector[54..].starts_with(b"FAT") || sector[82..].starts_with(b"FAT"))
 }
 
-/// A device that the FAT code, which wants to be able to write, cannot write.
-struct ReadOnly(File);
+/// A device that the FAT code, which wants to be able to write, cannot write, and not read without end.
+struct ReadOnly {
+    file: File,
+    left: u64,
+}
 
 impl Read for ReadOnly {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.read(buffer)
+        let count = self.file.read(buffer)?;
+        self.left = self.left.checked_sub(count as u64).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "the FAT file system has no end of what is looked for")
+        })?;
+        Ok(count)
     }
 }
 
 impl Seek for ReadOnly {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.0.seek(to)
+        self.file.seek(to)
     }
 }
 
@@ -194,5 +216,60 @@ mod tests {
                 let _ = read(&roots, "agent.toml");
             }
         }
+    }
+
+    /// Puts bytes over those at an offset.
+    fn patch(path: &Path, changes: &[(u64, &[u8])]) {
+        use std::os::unix::fs::FileExt;
+        let file = File::options().write(true).open(path).unwrap();
+        for (at, bytes) in changes {
+            file.write_all_at(bytes, *at).unwrap();
+        }
+    }
+
+    #[test]
+    fn numbers_that_overflow_are_a_damaged_volume() {
+        let (_root, roots) = machine(&["vda1", "vdb1"]);
+        let (broken, good) = (roots.dev.join("vda1"), roots.dev.join("vdb1"));
+        volume(&good, b"CIDATA     ", "agent.toml", b"right");
+
+        // Two FATs of 2^32 - 1 sectors: a FAT32 by offset 22, without root entries and the small total.
+        volume(&broken, b"CIDATA     ", "agent.toml", b"wrong");
+        let endless: &[(u64, &[u8])] = &[(17, &[0; 4]), (22, &[0; 2]), (32, &[0, 0, 2, 0]), (36, &[0xff; 4])];
+        patch(&broken, endless);
+        patch(&broken, &[(42, &[0; 2])]);
+        assert_eq!(read(&roots, "agent.toml").unwrap(), b"right");
+
+        // A file whose second cluster is number 1, which no cluster has: FAT12 entry 2 is in bytes 3 and 4.
+        volume(&broken, b"CIDATA     ", "agent.toml", &[b'#'; 8192]);
+        patch(&broken, &[(BOOT_SECTOR as u64 + 3, &[1, 0])]);
+        assert!(matches!(read(&roots, "agent.toml"), Err(SeedError::Read { .. })));
+    }
+
+    #[test]
+    fn a_root_directory_that_leads_back_into_itself_ends() {
+        let (_root, roots) = machine(&["vda1"]);
+        let path = roots.dev.join("vda1");
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        // The least number of clusters of a FAT32 is 65 525; most of them are holes in the file.
+        file.set_len(40 << 20).unwrap();
+        let options = FormatVolumeOptions::new().fat_type(fatfs::FatType::Fat32).bytes_per_cluster(512);
+        fatfs::format_volume(&file, options.bytes_per_sector(512)).unwrap();
+        let field = |at: u64| {
+            let mut bytes = [0; 4];
+            std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, at).unwrap();
+            u64::from(u32::from_le_bytes(bytes))
+        };
+        // Reserved sectors are at offset 14, the sectors of one FAT at 36, the root's first cluster at 44.
+        let (reserved, fat, root) = (field(14) & 0xffff, field(36), field(44));
+        let data = (reserved + 2 * fat) * 512;
+        patch(
+            &path,
+            &[
+                (reserved * 512 + 4 * root, &u32::try_from(root).unwrap().to_le_bytes()),
+                (data + (root - 2) * 512, &[0xe5; 512]),
+            ],
+        );
+        assert!(matches!(read(&roots, "agent.toml"), Err(SeedError::NoSeed(1))));
     }
 }
