@@ -37,11 +37,13 @@ impl HttpUrl {
         let bad = || UrlError::NotHttp(text.chars().take(120).collect());
         let uri: Uri = text.parse().map_err(|_| bad())?;
         let authority = uri.authority().filter(|_| uri.scheme_str() == Some("http")).ok_or_else(bad)?;
-        if authority.as_str().contains('@') || authority.host().is_empty() {
+        let host = authority.host();
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        if authority.as_str().contains('@') || host.is_empty() {
             return Err(bad());
         }
         Ok(Self {
-            host: authority.host().trim_start_matches('[').trim_end_matches(']').to_owned(),
+            host: host.to_owned(),
             port: authority.port_u16().unwrap_or(HTTP_PORT),
             authority: authority.as_str().to_owned(),
             path_and_query: uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
@@ -91,7 +93,9 @@ mod tests {
 
     #[test]
     fn other_texts_are_refused() {
-        for text in ["", "/blobs/x", "https://10.0.0.1/x", "ftp://a/b", "http:///x", "http://u:p@h/x"] {
+        let no_host = ["http:///x", "http://[]/"];
+        let other = ["", "/blobs/x", "https://10.0.0.1/x", "ftp://a/b", "http://u:p@h/x"];
+        for text in no_host.into_iter().chain(other) {
             assert!(matches!(HttpUrl::parse(text), Err(UrlError::NotHttp(_))), "{text}");
         }
         let long = format!("http://h/{}", "x".repeat(MAX_LENGTH));
