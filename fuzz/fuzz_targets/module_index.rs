@@ -11,9 +11,10 @@ fuzz_target!(|bytes: &[u8]| {
     let mut input = Input::new(bytes);
     let (dep, alias) = (input.text(), input.text());
     let wanted = String::from_utf8_lossy(input.rest());
-    let index = Index::parse(Path::new("/lib/modules"), dep, alias);
+    let index = Index::parse(Path::new(""), dep, alias);
     let files = index.resolve(&wanted);
-    let distinct: std::collections::HashSet<_> = files.iter().collect();
+    // As spelled in `modules.dep`: `a//b` is another file there than `a/b`.
+    let distinct: std::collections::HashSet<_> = files.iter().map(|file| file.as_os_str()).collect();
     assert_eq!(distinct.len(), files.len(), "a file twice");
     let _ = matches(alias, &wanted);
 });

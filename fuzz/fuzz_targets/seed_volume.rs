@@ -4,6 +4,7 @@
 use std::{
     fs::{self, File},
     os::unix::fs::FileExt,
+    panic,
     sync::LazyLock,
 };
 
@@ -34,7 +35,17 @@ static DISK: LazyLock<Disk> = LazyLock::new(|| {
     Disk { good, device, roots, _dir: dir }
 });
 
-fuzz_target!(|bytes: &[u8]| {
+/// A panic of the FAT code is caught by the seed's reader; one anywhere else is a finding.
+fn spare_panics_of_the_fat_code() {
+    let found = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        if !info.location().is_some_and(|at| at.file().contains("/fatfs-")) {
+            found(info);
+        }
+    }));
+}
+
+fuzz_target!(init: spare_panics_of_the_fat_code(), |bytes: &[u8]| {
     let mut input = Input::new(bytes);
     let mut changed = Vec::new();
     while !input.is_empty() {
