@@ -38,6 +38,8 @@ const PACKAGES: &[&str] = &[
     "cpio",
     "gdisk",
     "parted",
+    "python3",
+    "python3-yaml",
     "tpm2-tools",
 ];
 
