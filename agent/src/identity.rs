@@ -108,7 +108,7 @@ impl Identity {
         };
         let Ok(grant) = JoinGrant::decode(bytes.as_slice()) else { return Ok(None) };
         let Ok(credentials) = Credentials::check(&grant, key, ca_pin) else { return Ok(None) };
-        if credentials.not_after <= since_epoch(now) {
+        if credentials.expired(now) {
             return Ok(None);
         }
         let credentials = RwLock::new(Arc::new(credentials));
@@ -158,6 +158,11 @@ impl Identity {
         UNIX_EPOCH + credentials.not_before + life * 2 / 3
     }
 
+    /// Whether the certificate's life is over: no gateway takes it any more, not even to renew it.
+    pub(crate) fn expired(&self, now: SystemTime) -> bool {
+        self.credentials().expired(now)
+    }
+
     /// Takes a renewed certificate for the same key and node.
     pub(crate) fn renew(&self, grant: &JoinGrant) -> Result<(), GrantError> {
         if grant.node_id != self.0.node_id {
@@ -203,6 +208,10 @@ impl Credentials {
         let key: Arc<dyn SigningKey> = Arc::new(TlsKey(key.clone()));
         let certified = Arc::new(CertifiedKey::new(chain, key));
         Ok(Self { gateway_url: grant.gateway_url.clone(), certified, not_before, not_after })
+    }
+
+    fn expired(&self, now: SystemTime) -> bool {
+        self.not_after <= since_epoch(now)
     }
 }
 
@@ -276,6 +285,14 @@ pub(crate) mod tests {
         // 2020 to 2050 are 10958 days, of which 7305 1/3 bring us into the first days of 2040.
         let due = identity().renew_at().duration_since(UNIX_EPOCH).unwrap();
         assert_eq!(due.as_secs(), 1_577_836_800 + 10_958 * 86_400 * 2 / 3);
+    }
+
+    #[test]
+    fn a_certificate_expires_when_its_last_second_begins() {
+        // 2020 to 2050 are 10958 days.
+        let end = UNIX_EPOCH + Duration::from_secs(1_577_836_800 + 10_958 * 86_400);
+        assert!(!identity().expired(end - Duration::from_secs(1)));
+        assert!(identity().expired(end));
     }
 
     #[test]

@@ -16,8 +16,8 @@ use crate::{authority::Authority, config::Config, durable, serve::Site, upstream
 
 /// Largest token file.
 const MAX_TOKEN_FILE: u64 = 4096;
-/// Pause after control has rejected the identity, before joining anew.
-const REJECTED_PAUSE: Duration = Duration::from_secs(10);
+/// Pause after an identity has ended, by rejection or by age, before joining anew.
+const REJOIN_PAUSE: Duration = Duration::from_secs(10);
 
 /// Runs the site until shutdown. Machines that belong on their disk are served from the start, whether
 /// control can be reached or not.
@@ -75,11 +75,12 @@ async fn keep_session(
             Err(LinkError::Rejected { code, message }) => {
                 warn!(code, message, "control does not want this identity any more, joining anew");
                 Identity::forget(&join).context("removing the stored identity")?;
-                if stop.run_until_cancelled(tokio::time::sleep(REJECTED_PAUSE)).await.is_none() {
-                    return Ok(());
-                }
             }
+            Err(LinkError::Expired) => warn!("the node certificate has expired, joining anew"),
             Err(error) => return Err(error).context("keeping the session with control"),
+        }
+        if stop.run_until_cancelled(tokio::time::sleep(REJOIN_PAUSE)).await.is_none() {
+            return Ok(());
         }
     }
 }

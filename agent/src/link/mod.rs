@@ -40,6 +40,10 @@ pub enum LinkError {
         /// For people.
         message: String,
     },
+    /// Control was away for longer than the certificate lasted; only joining anew helps. The stored identity
+    /// need not be forgotten: a join passes over it, and takes it again should only the clock have been off.
+    #[error("the node certificate has expired")]
+    Expired,
 }
 
 /// What a session needs to know besides the identity.

@@ -1,6 +1,10 @@
 //! The task that owns a session: it takes one input at a time, steps the core, and performs the effects.
 
-use std::{future::pending, sync::Arc, time::Duration};
+use std::{
+    future::pending,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use ironwright_agent_core::{Agent, Config, Effect, Input, Journal, Notice};
 use rand::{SeedableRng, rngs::StdRng};
@@ -150,7 +154,7 @@ impl<'p> Session<'p> {
         for act in acts {
             match act {
                 Effect::Persist(_) => unreachable!("sorted out above"),
-                Effect::Connect => self.link = Some(Link::open(self.identity.clone())),
+                Effect::Connect => self.connect(SystemTime::now())?,
                 Effect::Disconnect => self.link = None,
                 Effect::Send(frame) => sent &= self.link.as_ref().is_some_and(|link| link.send(frame)),
                 Effect::Start(order) => self.running.start(order),
@@ -159,6 +163,15 @@ impl<'p> Session<'p> {
             }
         }
         Ok(sent)
+    }
+
+    /// Opens a link, unless the gateway could only refuse it for as long as this identity is shown.
+    fn connect(&mut self, now: SystemTime) -> Result<(), LinkError> {
+        if self.identity.expired(now) {
+            return Err(LinkError::Expired);
+        }
+        self.link = Some(Link::open(self.identity.clone()));
+        Ok(())
     }
 
     fn tell(&mut self, notice: Notice) -> Result<(), LinkError> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  start ─► clock ─► join ─► sessions ──► shutdown
-//!                     ▲          │ revoked, node_unknown
+//!                     ▲          │ revoked, node_unknown, expired
 //!                     └── wait ──┘
 //! ```
 
@@ -25,7 +25,7 @@ use crate::{
     power::{Power, Reboot, Systemctl},
 };
 
-/// Between a rejection by the gateway and the next join.
+/// Between the end of an identity, by rejection or by age, and the next join.
 const REJOIN_AFTER: Duration = Duration::from_secs(60);
 
 /// Why the agent stopped.
@@ -84,6 +84,7 @@ pub async fn run_with(
                 tracing::warn!(%code, message, "rejected by control; joining anew");
                 Identity::forget(&join).map_err(NodeError::Forget)?;
             }
+            Err(LinkError::Expired) => tracing::warn!("the node certificate has expired; joining anew"),
             ended => return Ok(ended?),
         }
         if shutdown.run_until_cancelled(tokio::time::sleep(REJOIN_AFTER)).await.is_none() {

@@ -1,5 +1,7 @@
 //! A CA as control has one: self-signed P-256, issuing server and node certificates directly.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use ironwright_proto::{ids::Digest, wire::JoinGrant};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, CertifiedIssuer, DistinguishedName,
@@ -56,9 +58,34 @@ impl Authority {
 
     /// What control answers to a join: a node certificate for the key of the request.
     pub(crate) fn grant(&self, csr_der: &[u8], node_id: &str, gateway_url: &str, years: Years) -> JoinGrant {
+        self.certify(csr_der, node_id, gateway_url, params(node_id, years))
+    }
+
+    /// The same, from this second on and for `life`.
+    pub(crate) fn brief_grant(
+        &self,
+        csr: &[u8],
+        node_id: &str,
+        gateway_url: &str,
+        life: Duration,
+    ) -> JoinGrant {
+        let now = Duration::from_secs(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs());
+        let mut params = params(node_id, CURRENT);
+        params.not_before = date_time_ymd(1970, 1, 1) + now;
+        params.not_after = params.not_before + life;
+        self.certify(csr, node_id, gateway_url, params)
+    }
+
+    fn certify(
+        &self,
+        csr_der: &[u8],
+        node_id: &str,
+        gateway_url: &str,
+        params: CertificateParams,
+    ) -> JoinGrant {
         let request = CertificateSigningRequestDer::from(csr_der);
         let mut request = CertificateSigningRequestParams::from_der(&request).unwrap();
-        request.params = params(node_id, years);
+        request.params = params;
         request.params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let leaf = request.signed_by(&self.ca).unwrap();
         JoinGrant {

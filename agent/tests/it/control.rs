@@ -6,6 +6,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use hyper_util::{
@@ -47,6 +48,8 @@ pub(crate) const NODE: &str = "n-1";
 #[derive(Clone)]
 pub(crate) enum JoinAnswer {
     Grant(Years),
+    /// A certificate that soon expires, and no renewals.
+    Brief(Duration),
     Refuse(&'static str),
     /// A certificate for another key than the one asked for.
     OtherKey,
@@ -230,6 +233,9 @@ impl Join for Service {
             |authority: &Authority, csr: &[u8], years| authority.grant(csr, NODE, &shared.gateway_url, years);
         Ok(Response::new(match answer {
             JoinAnswer::Grant(years) => grant(&shared.authority, &join.csr_der, years),
+            JoinAnswer::Brief(life) => {
+                shared.authority.brief_grant(&join.csr_der, NODE, &shared.gateway_url, life)
+            }
             JoinAnswer::Refuse(code) => return Err(Status::permission_denied(code)),
             JoinAnswer::OtherCa => grant(&Authority::new(), &join.csr_der, CURRENT),
             JoinAnswer::OtherKey => {
@@ -257,6 +263,9 @@ impl Gateway for Service {
 
     async fn renew(&self, request: Request<RenewRequest>) -> Result<Response<JoinGrant>, Status> {
         self.0.renewals.fetch_add(1, Ordering::SeqCst);
+        if matches!(*self.0.join.lock().unwrap(), JoinAnswer::Brief(_)) {
+            return Err(Status::unavailable("no renewals"));
+        }
         let csr_der = request.into_inner().csr_der;
         Ok(Response::new(self.0.authority.grant(&csr_der, NODE, &self.0.gateway_url, CURRENT)))
     }

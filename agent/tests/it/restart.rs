@@ -1,13 +1,19 @@
-//! An agent that is killed and started again on the same journal.
+//! An agent that is killed, or whose certificate runs out, and that is started again on the same state.
 
-use ironwright_agent::{Identity, KeySource, link::JournalPlace};
+use std::{sync::atomic::Ordering, time::Duration};
+
+use ironwright_agent::{
+    Identity, KeySource,
+    link::{JournalPlace, LinkError},
+};
 use ironwright_proto::{
     kinds::Role,
     wire::{Command, CommandState},
 };
 
 use crate::{
-    control::Control,
+    authority::CURRENT,
+    control::{Control, JoinAnswer},
     rig::{Agent, Held, join_config, order},
 };
 
@@ -46,4 +52,30 @@ async fn what_was_accepted_is_settled_after_a_crash() {
     let done = peer.update().await;
     assert_eq!((done.id.as_str(), done.state()), ("safe", CommandState::Succeeded));
     assert_eq!(held.runs(), 3, "only the one that is retry safe ran again");
+}
+
+#[tokio::test]
+async fn an_expired_certificate_leads_to_a_new_join() {
+    let mut control = Control::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let config = join_config(&control, KeySource::Dir(dir.path().to_owned()));
+    *control.shared.join.lock().unwrap() = JoinAnswer::Brief(Duration::from_secs(4));
+    let identity = Identity::join(&config).await.unwrap();
+    let start = |identity| Agent::start_as(identity, Role::Ramdisk, JournalPlace::Memory, Held::new(0));
+
+    let mut agent = start(identity);
+    control.session().await.welcome().await;
+    // The gateway keeps no session, so that the agent comes again and again until its time is over.
+    let ended = loop {
+        tokio::select! {
+            peer = control.session() => drop(peer),
+            ended = agent.ended() => break ended,
+        }
+    };
+    assert!(matches!(ended, Err(LinkError::Expired)), "{ended:?}");
+
+    *control.shared.join.lock().unwrap() = JoinAnswer::Grant(CURRENT);
+    let _agent = start(Identity::join(&config).await.unwrap());
+    assert_eq!(control.shared.joins.load(Ordering::SeqCst), 2, "the stored certificate was passed over");
+    control.session().await.welcome().await;
 }
