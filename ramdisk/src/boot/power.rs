@@ -1,7 +1,13 @@
 //! The way out: everything that ends this process ends in a reboot, because a kernel without its first
 //! process only panics.
 
-use std::{io, panic, thread, time::Duration};
+use std::{
+    cell::Cell,
+    io,
+    panic::{self, AssertUnwindSafe, PanicHookInfo},
+    thread,
+    time::Duration,
+};
 
 use ironwright_agent::{executor::BoxFuture, power::Power};
 use nix::{
@@ -49,11 +55,34 @@ pub fn reboot_now() -> ! {
 
 /// A bug must end in a message and a reboot, not in a machine that only looks alive.
 pub fn reboot_on_panic() {
-    panic::set_hook(Box::new(|info| {
+    on_bug(|info| {
         say("panic", format_args!("{info}; this is a bug in the ramdisk, please report this line"));
         thread::sleep(PANIC_READING_TIME);
         reboot_now()
+    });
+}
+
+/// Calls `act` on every panic but those that [`contain_panic`] expects. A hook runs before unwinding begins, so
+/// catching a panic does not help where the hook never returns.
+fn on_bug(act: impl Fn(&PanicHookInfo<'_>) + Send + Sync + 'static) {
+    panic::set_hook(Box::new(move |info| {
+        if !CONTAINING.get() {
+            act(info);
+        }
     }));
+}
+
+thread_local! {
+    static CONTAINING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a library's code that panics on bad data, on this thread; `None` where it did. It is for reading outside
+/// bytes without side effects, not for hiding bugs.
+pub fn contain_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
+    let outer = CONTAINING.replace(true);
+    let result = panic::catch_unwind(AssertUnwindSafe(work)).ok();
+    CONTAINING.set(outer);
+    result
 }
 
 fn sync_and_reboot() -> io::Error {
@@ -61,5 +90,39 @@ fn sync_and_reboot() -> io::Error {
     // On success it does not return, so there is only the error.
     match reboot(RebootMode::RB_AUTOBOOT) {
         Err(errno) => errno.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use super::*;
+
+    /// PID 1's hook reboots, so what is contained has to pass it by: a damaged disk is no bug.
+    #[test]
+    fn a_contained_panic_is_no_bug_and_any_other_is() {
+        let bugs = Arc::new(AtomicUsize::new(0));
+        let (counted, here) = (Arc::clone(&bugs), thread::current().id());
+        // Other tests of this program may panic meanwhile, on their own threads.
+        on_bug(move |_| {
+            if thread::current().id() == here {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let contained = contain_panic(|| -> u8 { panic!("damaged") });
+        let after_contained = bugs.load(Ordering::Relaxed);
+        let inner = contain_panic(|| contain_panic(|| -> u8 { panic!("damaged") }).is_none());
+        let bug = panic::catch_unwind(|| panic!("a bug"));
+        drop(panic::take_hook());
+
+        assert_eq!((contained, after_contained), (None, 0));
+        assert_eq!(inner, Some(true));
+        assert!(bug.is_err());
+        assert_eq!(bugs.load(Ordering::Relaxed), 1);
+        assert_eq!(contain_panic(|| 7), Some(7));
     }
 }

@@ -5,13 +5,12 @@
 use std::{
     fs::{self, File},
     io::{self, Read, Seek, SeekFrom, Write},
-    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
 };
 
 use fatfs::{FileSystem, FsOptions};
 
-use crate::machine::Roots;
+use crate::{boot::power::contain_panic, machine::Roots};
 
 /// Label of a NoCloud seed, in any case (field report imaging I15).
 const LABEL: &str = "cidata";
@@ -99,7 +98,7 @@ fn read_file(device: &Path, name: &str) -> io::Result<Vec<u8>> {
 /// damaged: another disk of the machine must not keep it from finding its seed.
 fn guarded<T>(read: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the FAT file system is damaged");
-    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err(damaged()))
+    contain_panic(read).unwrap_or_else(|| Err(damaged()))
 }
 
 fn open(device: &Path) -> io::Result<FileSystem<ReadOnly>> {
