@@ -85,11 +85,13 @@ pub fn measure(source: impl Read + Send) -> Result<Measured, MeasureError> {
     let mut source = HashingReader::new(source);
     let first = read_up_to(&mut source, PROBE_LEN).map_err(MeasureError::Read)?;
     let format = probe::probe(&first)?;
-    let decoded = decoder((&first[..]).chain(&mut source), format)
-        .and_then(|mut raw| io::copy(&mut raw, &mut io::sink()))
-        .map_err(MeasureError::Read)?;
+    let mut raw = decoder((&first[..]).chain(&mut source), format).map_err(MeasureError::Read)?;
+    let head = read_up_to(&mut raw, PROBE_LEN).map_err(MeasureError::Read)?;
+    probe::check_decoded(format, &head)?;
+    let rest = io::copy(&mut raw, &mut io::sink()).map_err(MeasureError::Read)?;
+    drop(raw);
     let (digest, size) = source.finish();
-    Ok(Measured { digest, size, raw_size: decoded, format })
+    Ok(Measured { digest, size, raw_size: head.len() as u64 + rest, format })
 }
 
 /// Reads `limit` bytes, or fewer where the source ends before.
@@ -121,6 +123,16 @@ mod tests {
         assert_eq!(measured.raw_size, 1_000_000);
         assert_eq!(measured.size, encoded.len() as u64);
         assert_eq!(measured.digest, <[u8; 32]>::from(Sha256::digest(&encoded)));
+    }
+
+    #[test]
+    fn i1_what_is_compressed_has_to_be_a_disk() {
+        let qcow2 = zstd::encode_all(&b"QFI\xfb\0\0\0\x03rest"[..], 1).unwrap();
+        let error = measure(&qcow2[..]).unwrap_err();
+        assert!(matches!(error, MeasureError::Format(ProbeError::Nested("a qcow2 file"))), "{error}");
+        let twice = zstd::encode_all(&zstd::encode_all(&[0u8; 600][..], 1).unwrap()[..], 1).unwrap();
+        let error = measure(&twice[..]).unwrap_err();
+        assert!(matches!(error, MeasureError::Format(ProbeError::Nested("compressed with zstd"))), "{error}");
     }
 
     #[test]

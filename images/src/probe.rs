@@ -40,6 +40,9 @@ pub enum ProbeError {
     /// A container or compression that must not land on a disk as it is.
     #[error("unknown format: the image is {0}, and only raw, gzip and zstd can be written to a disk")]
     Unsupported(&'static str),
+    /// Compressed, and what is inside is no disk either.
+    #[error("unknown format: what is compressed in the image is {0}, and only a raw disk can be")]
+    Nested(&'static str),
     /// Nothing to look at.
     #[error("unknown format: the image is empty")]
     Empty,
@@ -87,6 +90,21 @@ pub fn probe(first: &[u8]) -> Result<Format, ProbeError> {
     match refused {
         Some((_, _, name)) => Err(ProbeError::Unsupported(name)),
         None => Ok(Format::Raw),
+    }
+}
+
+/// Refuses decoded bytes that are a container or once more compressed: they would land on the disk as they are.
+/// `first` are the first decoded bytes of a stream of `format`.
+pub fn check_decoded(format: Format, first: &[u8]) -> Result<(), ProbeError> {
+    if format == Format::Raw || first.is_empty() {
+        return Ok(());
+    }
+    match probe(first) {
+        Ok(Format::Raw) => Ok(()),
+        Ok(Format::Gzip) => Err(ProbeError::Nested("compressed with gzip")),
+        Ok(Format::Zstd) => Err(ProbeError::Nested("compressed with zstd")),
+        Err(ProbeError::Unsupported(name)) => Err(ProbeError::Nested(name)),
+        Err(other) => Err(other),
     }
 }
 

@@ -21,7 +21,7 @@ use std::io::{self, Read};
 pub use check::Refusal;
 
 use crate::{
-    probe::Format,
+    probe::{self, Format},
     seed::{self, SeedError},
     table::{Extent, Table},
     target::{self, HeldHead, Target, zero_ends},
@@ -177,6 +177,7 @@ pub fn deploy(
             Some(Err(source)) => return Err(Refusal::Read(source).into()),
             None => Vec::new(),
         };
+        probe::check_decoded(stream.format, &first).map_err(Refusal::Format)?;
         let mut table = Table::parse(&first, target.sector_size()).map_err(Refusal::Table)?;
         let seed_len = seed.as_ref().map(|image| image.len() as u64);
         let seed_at = table.fit(target.size(), target.sector_size(), seed_len).map_err(Refusal::Table)?;

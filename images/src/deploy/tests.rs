@@ -165,6 +165,18 @@ fn i5_a_gpt_of_512_byte_sectors_is_refused_by_a_4kn_disk_before_the_first_write(
 }
 
 #[test]
+fn i1_a_container_inside_a_compression_is_refused_before_the_first_write() {
+    let mut tar = vec![0; 1024];
+    tar[257..262].copy_from_slice(b"ustar");
+    let zstd = zstd::encode_all(&tar[..], 1).unwrap();
+    let mut disk = MemoryDisk::new(16 * MIB as u64, 512);
+    let error = run(&zstd, &mut disk, &plan_for(&zstd)).unwrap_err();
+    let expected = probe::ProbeError::Nested("a tar archive");
+    assert!(matches!(error, DeployError::Refused(Refusal::Format(found)) if found == expected));
+    assert_eq!(disk.writes(), 0);
+}
+
+#[test]
 fn short_long_and_broken_streams_are_told_apart() {
     let raw = image(4 * MIB);
     let zstd = zstd::encode_all(&raw[..], 1).unwrap();
