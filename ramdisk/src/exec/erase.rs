@@ -21,5 +21,7 @@ pub fn run(machine: &Machine, args: &DiskEraseArgs) -> Result<DiskEraseResult, C
         path: disk.path.display().to_string(),
         size_bytes: disk.size,
         method: erased.method.as_str().to_owned(),
+        serial: disk.serial.clone(),
+        wwid: disk.wwid.clone(),
     })
 }

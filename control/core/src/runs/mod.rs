@@ -77,6 +77,9 @@ struct Plan {
     boot_epoch: u64,
     /// From `boot.prepare`.
     boot: Option<Boot>,
+    /// The disk that was erased, from `disk.erase`; the image goes there and nowhere else.
+    #[serde(default)]
+    erased: Option<DiskHint>,
     /// Where the image went, from `image.deploy`.
     disk_path: String,
     /// All commands that were made, and those of them that fill up the boot entry.

@@ -158,7 +158,7 @@ fn image_deploy(
         digest: record.run.image_digest.to_string(),
         size_bytes: plan.size_bytes,
         raw_size_bytes: plan.raw_size_bytes,
-        hint: Some(hint(&plan.disk)),
+        hint: Some(hint(plan.erased.as_ref().unwrap_or(&plan.disk))),
         seed: seed
             .into_iter()
             .map(|(name, content)| wire::SeedFile { name: name.to_owned(), content })

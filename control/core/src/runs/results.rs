@@ -2,7 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use ironwright_proto::{Message, api::ApiErrorBody, ids::Digest, kinds::Role, wire};
+use ironwright_proto::{
+    Message,
+    api::{ApiErrorBody, DiskHint},
+    ids::Digest,
+    kinds::Role,
+    wire,
+};
 use serde_json::{Value, json};
 
 use super::{Boot, Record, steps::Step};
@@ -34,9 +40,7 @@ pub(super) fn take(
             }
             Err(error) => Err(error),
         },
-        Step::DiskErase => decode::<wire::DiskEraseResult>(step, bytes).map(|erased| {
-            Some(json!({"path": erased.path, "size_bytes": erased.size_bytes, "method": erased.method}))
-        }),
+        Step::DiskErase => disk_erased(record, bytes),
         Step::ImageDeploy => image_deployed(record, bytes),
         Step::RamdiskJoin | Step::BootFinish | Step::BootLocal | Step::NodeReboot | Step::NodeJoin => {
             Ok(None)
@@ -72,6 +76,21 @@ fn boot_prepared(record: &mut Record, bytes: &[u8]) -> Result<Option<Value>, Api
     Ok(Some(value))
 }
 
+fn disk_erased(record: &mut Record, bytes: &[u8]) -> Result<Option<Value>, ApiErrorBody> {
+    let erased: wire::DiskEraseResult = decode(Step::DiskErase, bytes)?;
+    record.plan.erased = Some(only(&erased));
+    Ok(Some(json!({"path": erased.path, "size_bytes": erased.size_bytes, "method": erased.method})))
+}
+
+/// A hint that only this disk fits. Its kernel name is the last resort: another boot may give it to another disk.
+fn only(erased: &wire::DiskEraseResult) -> DiskHint {
+    let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let (serial, wwid) = (some(&erased.serial), some(&erased.wwid));
+    let nameless = serial.is_some() || wwid.is_some();
+    let name = if nameless { None } else { erased.path.rsplit('/').next().and_then(some) };
+    DiskHint { name, serial, wwid, min_size_bytes: None }
+}
+
 fn image_deployed(record: &mut Record, bytes: &[u8]) -> Result<Option<Value>, ApiErrorBody> {
     let step = Step::ImageDeploy;
     let result: wire::ImageDeployResult = decode(step, bytes)?;
@@ -102,4 +121,26 @@ pub(super) fn joined(record: &mut Record, role: Role, node: &nodes::Record) -> V
     evidence.insert(format!("{}_pcrs", role.as_str()), json!(pcrs));
     evidence.insert(format!("{}_proof", role.as_str()), json!(node.proof));
     json!({"node": node.id, "boot_id": node.boot_id, "proof": node.proof})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_erased_disk_is_known_by_what_outlasts_a_reboot() {
+        let erased = |serial: &str, wwid: &str| wire::DiskEraseResult {
+            path: "/dev/nvme0n1".into(),
+            serial: serial.into(),
+            wwid: wwid.into(),
+            ..wire::DiskEraseResult::default()
+        };
+        let both = only(&erased("S1", "eui.1"));
+        assert_eq!(
+            (both.name, both.serial.as_deref(), both.wwid.as_deref()),
+            (None, Some("S1"), Some("eui.1"))
+        );
+        let neither = only(&erased("", ""));
+        assert_eq!((neither.name.as_deref(), neither.serial, neither.wwid), (Some("nvme0n1"), None, None));
+    }
 }

@@ -77,6 +77,7 @@ pub(crate) fn start(
         not_before_ms: 0,
         boot_epoch: 0,
         boot: None,
+        erased: None,
         disk_path: String::new(),
         commands: Vec::new(),
         refills: Vec::new(),

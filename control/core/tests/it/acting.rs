@@ -15,6 +15,9 @@ use crate::{
 /// Rounds that writing the image takes.
 const IMAGING_ROUNDS: u32 = 4;
 
+/// Of the only disk.
+const DISK_SERIAL: &str = "S-1";
+
 impl World {
     /// Carries frames to the agents, which act on them.
     pub(crate) fn deliver(&mut self) {
@@ -127,11 +130,20 @@ impl World {
             }
             kinds::DISK_ERASE => {
                 self.imaged = false;
-                let path = "/dev/vda".into();
-                wire::DiskEraseResult { path, size_bytes: 8 << 30, method: "discard".into() }.encode_to_vec()
+                wire::DiskEraseResult {
+                    path: "/dev/vda".into(),
+                    size_bytes: 8 << 30,
+                    method: "discard".into(),
+                    serial: DISK_SERIAL.into(),
+                    wwid: String::new(),
+                }
+                .encode_to_vec()
             }
             kinds::IMAGE_DEPLOY => {
                 let args = wire::ImageDeployArgs::decode(command.args.as_slice()).unwrap();
+                // Whatever disks there are by now: the image goes to the one that was erased.
+                let erased = wire::DiskHint { serial: DISK_SERIAL.into(), ..wire::DiskHint::default() };
+                assert_eq!(args.hint, Some(erased));
                 self.os_token = token_in_seed(&args);
                 self.imaging.insert(command.id.clone(), IMAGING_ROUNDS);
                 return Machine::Joined(agent);
