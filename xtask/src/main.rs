@@ -37,8 +37,12 @@ enum Command {
         /// Only tests whose name contains this.
         filter: Option<String>,
     },
-    /// Run what has to pass before a change goes in: formatting, clippy, arrows, licences, tests.
-    Ci,
+    /// Run what has to pass before a change goes in: formatting, clippy, arrows, licences and advisories, tests.
+    Ci {
+        /// Leave out the advisories, whose database is fetched from GitHub.
+        #[arg(long)]
+        offline: bool,
+    },
     /// Check that crates use only crates of lower layers.
     Arrows,
     /// Measure, print and write to `target/bench`.
@@ -58,7 +62,7 @@ fn main() -> anyhow::Result<()> {
         Command::Demo { keep } => demo::run(keep),
         Command::Test => suite::test(),
         Command::E2e { filter } => suite::e2e(filter.as_deref()),
-        Command::Ci => ci::run(),
+        Command::Ci { offline } => ci::run(offline),
         Command::Arrows => arrows::check(),
         Command::Bench(Bench::Boot) => bench::boot(),
     }
