@@ -8,11 +8,13 @@
 //! ```
 //! Apart from it, a node that was heard of once is watched: 40 s without any frame in any session make it
 //! unreachable. A lost connection alone does not. After a restart of control everybody gets the full 40 s.
+//! Silence is counted in time that control has lived through (see [`Lived`]), not in time of day.
 
 use std::collections::BTreeMap;
 
 use ironwright_proto::kinds::Role;
 
+use super::lived::Lived;
 use crate::output::SessionRef;
 
 /// How often agents send a heartbeat.
@@ -30,6 +32,7 @@ pub(crate) struct Live {
     pub(crate) boot_id: String,
     /// The site, for a site agent.
     pub(crate) site: Option<String>,
+    /// In [`Lived`] time.
     last_frame_ms: i64,
     pinged: bool,
 }
@@ -38,8 +41,9 @@ pub(crate) struct Live {
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     open: BTreeMap<String, Live>,
-    /// When a frame of a node came last.
+    /// When a frame of a node came last, in [`Lived`] time.
     heard: BTreeMap<String, i64>,
+    lived: Lived,
 }
 
 /// What silence means now.
@@ -53,7 +57,8 @@ pub(crate) struct Silence {
 impl Sessions {
     /// Begins to watch a node that had a session before control was started.
     pub(crate) fn watch(&mut self, node: &str, now_ms: i64) {
-        self.heard.insert(node.to_owned(), now_ms);
+        let now = self.lived.at(now_ms);
+        self.heard.insert(node.to_owned(), now);
     }
 
     /// Opens a session; gives the older one of the node, which is fenced.
@@ -66,9 +71,10 @@ impl Sessions {
         site: Option<String>,
         now_ms: i64,
     ) -> Option<SessionRef> {
-        self.heard.insert(node.to_owned(), now_ms);
+        let now = self.lived.at(now_ms);
+        self.heard.insert(node.to_owned(), now);
         let boot_id = boot_id.to_owned();
-        let live = Live { epoch, role, boot_id, site, last_frame_ms: now_ms, pinged: false };
+        let live = Live { epoch, role, boot_id, site, last_frame_ms: now, pinged: false };
         let older = self.open.insert(node.to_owned(), live);
         older.map(|older| SessionRef { node: node.to_owned(), epoch: older.epoch })
     }
@@ -86,9 +92,10 @@ impl Sessions {
     /// Notes that a frame came.
     pub(crate) fn heard(&mut self, node: &str, now_ms: i64) {
         if let Some(live) = self.open.get_mut(node) {
-            live.last_frame_ms = now_ms;
+            let now = self.lived.at(now_ms);
+            live.last_frame_ms = now;
             live.pinged = false;
-            self.heard.insert(node.to_owned(), now_ms);
+            self.heard.insert(node.to_owned(), now);
         }
     }
 
@@ -103,12 +110,13 @@ impl Sessions {
         self.open.len()
     }
 
-    /// Whom to ping, close and give up. Says each only once.
+    /// Whom to ping, close and give up. Says each only once. To be asked at least every two seconds.
     pub(crate) fn silence(&mut self, now_ms: i64) -> Silence {
+        let now = self.lived.tick(now_ms);
         let mut silence = Silence::default();
         for (node, live) in &mut self.open {
             let to = SessionRef { node: node.clone(), epoch: live.epoch };
-            let silent_ms = now_ms - live.last_frame_ms;
+            let silent_ms = now - live.last_frame_ms;
             if silent_ms >= SILENCE_LIMIT_MS {
                 silence.close.push(to);
             } else if silent_ms >= PING_AFTER_MS && !live.pinged {
@@ -120,7 +128,7 @@ impl Sessions {
             self.open.remove(&gone.node);
         }
         self.heard.retain(|node, heard_ms| {
-            let reachable = now_ms - *heard_ms < SILENCE_LIMIT_MS;
+            let reachable = now - *heard_ms < SILENCE_LIMIT_MS;
             if !reachable {
                 silence.unreachable.push(node.clone());
             }
@@ -134,52 +142,90 @@ impl Sessions {
 mod tests {
     use super::*;
 
-    fn open(sessions: &mut Sessions, epoch: u64, now_ms: i64) -> Option<SessionRef> {
-        sessions.open("n", epoch, Role::Node, "boot", None, now_ms)
+    /// Sessions, and a clock that ticks every second.
+    #[derive(Default)]
+    struct Watch {
+        sessions: Sessions,
+        now_ms: i64,
+    }
+
+    impl Watch {
+        fn open(&mut self, epoch: u64) -> Option<SessionRef> {
+            self.sessions.open("n", epoch, Role::Node, "boot", None, self.now_ms)
+        }
+
+        /// Everything that is said until `seconds`.
+        fn until(&mut self, seconds: i64) -> Silence {
+            let mut all = Silence::default();
+            while self.now_ms < seconds * 1000 {
+                self.now_ms += 1000;
+                let mut said = self.sessions.silence(self.now_ms);
+                all.ping.append(&mut said.ping);
+                all.close.append(&mut said.close);
+                all.unreachable.append(&mut said.unreachable);
+            }
+            all
+        }
     }
 
     #[test]
     fn silence_is_pinged_then_closed_and_any_frame_ends_it() {
-        let mut sessions = Sessions::default();
-        open(&mut sessions, 1, 0);
+        let mut watch = Watch::default();
+        watch.open(1);
         let session = SessionRef { node: "n".into(), epoch: 1 };
-        assert_eq!(sessions.silence(19_999), Silence::default());
-        assert_eq!(sessions.silence(20_000).ping, std::slice::from_ref(&session));
-        assert_eq!(sessions.silence(25_000), Silence::default(), "one ping");
-        sessions.heard("n", 30_000);
-        assert_eq!(sessions.silence(49_999), Silence::default());
-        assert_eq!(sessions.silence(50_000).ping, std::slice::from_ref(&session));
-        let end = sessions.silence(70_000);
+        assert_eq!(watch.until(19), Silence::default());
+        assert_eq!(watch.until(20).ping, std::slice::from_ref(&session));
+        assert_eq!(watch.until(30), Silence::default(), "one ping");
+        watch.sessions.heard("n", watch.now_ms);
+        assert_eq!(watch.until(49), Silence::default());
+        assert_eq!(watch.until(69).ping, std::slice::from_ref(&session));
+        let end = watch.until(70);
         assert_eq!((end.close, end.unreachable), (vec![session], vec!["n".to_owned()]));
-        assert_eq!(sessions.silence(80_000), Silence::default(), "said once");
+        assert_eq!(watch.until(80), Silence::default(), "said once");
     }
 
     #[test]
     fn a_lost_connection_alone_makes_nobody_unreachable() {
-        let mut sessions = Sessions::default();
-        open(&mut sessions, 1, 0);
-        sessions.closed("n", 1);
-        assert!(sessions.of("n").is_none());
-        assert_eq!(sessions.silence(39_999).unreachable, [""; 0]);
-        open(&mut sessions, 2, 39_999);
-        assert_eq!(sessions.silence(79_998).unreachable, [""; 0]);
+        let mut watch = Watch::default();
+        watch.open(1);
+        watch.sessions.closed("n", 1);
+        assert!(watch.sessions.of("n").is_none());
+        assert_eq!(watch.until(39).unreachable, [""; 0]);
+        watch.open(2);
+        assert_eq!(watch.until(78).unreachable, [""; 0]);
     }
 
     #[test]
     fn a_restart_gives_full_grace() {
-        let mut sessions = Sessions::default();
-        sessions.watch("n", 1_000_000);
-        assert_eq!(sessions.silence(1_039_999), Silence::default());
-        assert_eq!(sessions.silence(1_040_000).unreachable, ["n"]);
+        let mut watch = Watch { now_ms: 1_000_000, ..Watch::default() };
+        watch.sessions.watch("n", watch.now_ms);
+        assert_eq!(watch.until(1039), Silence::default());
+        assert_eq!(watch.until(1040).unreachable, ["n"]);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_makes_nobody_silent() {
+        let mut watch = Watch::default();
+        watch.open(1);
+        assert_eq!(watch.until(10), Silence::default());
+        watch.now_ms += 90_000;
+        assert_eq!(watch.sessions.silence(watch.now_ms), Silence::default());
+        watch.now_ms -= 180_000;
+        assert_eq!(watch.sessions.silence(watch.now_ms), Silence::default());
+        assert_eq!(watch.until(-55).unreachable, [""; 0], "27 s were lived through");
+        assert_eq!(watch.until(-41).unreachable, ["n"], "and now 40 s at most");
     }
 
     #[test]
     fn a_newer_session_fences_the_older_one() {
-        let mut sessions = Sessions::default();
-        assert_eq!(open(&mut sessions, 1, 0), None);
-        assert_eq!(open(&mut sessions, 2, 5), Some(SessionRef { node: "n".into(), epoch: 1 }));
-        assert!(sessions.current("n", 1).is_none());
-        sessions.closed("n", 1);
-        assert!(sessions.current("n", 2).is_some(), "the end of the fenced one does not end the newer one");
+        let mut watch = Watch::default();
+        assert_eq!(watch.open(1), None);
+        assert_eq!(watch.open(2), Some(SessionRef { node: "n".into(), epoch: 1 }));
+        assert!(watch.sessions.current("n", 1).is_none());
+        watch.sessions.closed("n", 1);
+        assert!(
+            watch.sessions.current("n", 2).is_some(),
+            "the end of the fenced one does not end the newer one"
+        );
     }
 }

@@ -3,6 +3,7 @@
 mod events;
 mod hello;
 mod live;
+mod lived;
 
 pub use events::{EVENTS_PER_NODE_AND_MINUTE, MAX_EVENT_JSON};
 pub use hello::MAX_LISTED;

@@ -1,6 +1,9 @@
 //! Sessions: epochs, fencing, rejections, keep-alive, acknowledgements, progress.
 
-use ironwright_control_core::session::{Opened, Peer};
+use ironwright_control_core::{
+    Output,
+    session::{Opened, Peer},
+};
 use ironwright_proto::wire::{self, agent_frame, gateway_frame::Frame};
 
 use crate::{
@@ -108,16 +111,26 @@ fn a_silent_session_is_pinged_and_closed() {
     let mut world = World::new();
     let (peer, _, epoch) = open(&mut world);
     let start = world.now_ms;
-    let at = |world: &mut World, ms: i64| world.call(|control, rng| control.tick(start + ms, rng)).unwrap();
-    assert!(at(&mut world, 19_000).is_empty());
-    let ping = at(&mut world, 20_000);
+    // What is said from one second to another one.
+    let ticks = |world: &mut World, seconds: std::ops::RangeInclusive<i64>| {
+        let mut said = Output::default();
+        for second in seconds {
+            let now = start + second * 1000;
+            let mut output = world.call(|control, rng| control.tick(now, rng)).unwrap();
+            said.frames.append(&mut output.frames);
+            said.close.append(&mut output.close);
+        }
+        said
+    };
+    assert!(ticks(&mut world, 0..=19).is_empty());
+    let ping = ticks(&mut world, 20..=20);
     assert!(matches!(ping.frames[0].1.frame, Some(Frame::Ping(_))));
     let pong = frame(agent_frame::Frame::Pong(wire::Pong { seq: 1 }));
     world
         .call(|control, rng| control.session_frame(&peer.node_id, epoch, &pong, start + 21_000, rng))
         .unwrap();
-    assert!(at(&mut world, 40_000).is_empty());
-    assert_eq!(at(&mut world, 61_000).close.len(), 1);
+    assert!(ticks(&mut world, 21..=40).is_empty());
+    assert_eq!(ticks(&mut world, 41..=61).close.len(), 1);
     assert!(!world.control().node(&peer.node_id).unwrap().connected);
 }
 
