@@ -4,29 +4,29 @@
 //! client's ERROR 8 after a size probe (field report T2) is not heard. It goes on sending for up to
 //! 100 × 3 s, and ignores a new request from the same port until then, which is the port PXE ROMs use again.
 //!
-//! Decisions are in [`transfer`]; here are one socket for requests and one per transfer.
+//! Decisions are in [`transfer`] and [`slots`]; here are one socket for requests and one per transfer.
 
+pub mod slots;
 pub mod transfer;
 
 use std::{
+    collections::BTreeMap,
     io,
     net::{IpAddr, SocketAddr},
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use tokio::{
     net::UdpSocket,
-    sync::Semaphore,
     time::{Instant, timeout_at},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, info};
 
 use crate::files::Files;
-use transfer::{MAX_REQUEST, Request, Step, Transfer};
+use slots::{Admit, Id, MAX_TRANSFERS, Slots};
+use transfer::{MAX_REQUEST, Request, RequestError, Step, Transfer};
 
-/// Transfers at one time; further requests are dropped, and clients ask again.
-pub const MAX_TRANSFERS: usize = 128;
 /// ACK and ERROR packets are short; the rest of a longer one does not matter.
 const MAX_ANSWER: usize = 512;
 
@@ -70,7 +70,7 @@ impl Server {
     /// Serves until shutdown; transfers that are under way end with it.
     pub async fn run(self, files: Arc<Files>, shutdown: CancellationToken) -> Result<(), ServerError> {
         info!(addr = %self.addr, "TFTP is ready");
-        let permits = Arc::new(Semaphore::new(MAX_TRANSFERS));
+        let running = Arc::new(Running::default());
         let transfers = TaskTracker::new();
         let mut buf = [0; MAX_REQUEST + 1];
         loop {
@@ -84,8 +84,15 @@ impl Server {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => continue,
                 Err(error) => return Err(ServerError::Receive(error)),
             };
-            let transfer = match open(&buf[..len], &files) {
-                Ok(transfer) => transfer,
+            let opened = open(&buf[..len], &files)
+                .and_then(|transfer| Ok((transfer, running.admit(peer, &shutdown)?)));
+            let (transfer, slot) = match opened {
+                Ok((transfer, Some(slot))) => (transfer, slot),
+                Ok((_, None)) => {
+                    // Those many are being served well: this client is better off asking again than failing.
+                    debug!(%peer, "dropped a TFTP request: {MAX_TRANSFERS} transfers are under way");
+                    continue;
+                }
                 Err(refusal) => {
                     debug!(%peer, error = %refusal, "refused a TFTP request");
                     if let Some(packet) = refusal.packet() {
@@ -94,17 +101,12 @@ impl Server {
                     continue;
                 }
             };
-            let Ok(permit) = permits.clone().try_acquire_owned() else {
-                debug!(%peer, "dropped a TFTP request: {MAX_TRANSFERS} transfers are under way");
-                continue;
-            };
-            let (ip, shutdown) = (self.addr.ip(), shutdown.clone());
+            let ip = self.addr.ip();
             transfers.spawn(async move {
                 tokio::select! {
-                    () = shutdown.cancelled() => {}
+                    () = slot.stop.cancelled() => debug!(%peer, "TFTP transfer stopped"),
                     ended = serve(transfer, ip, peer) => debug!(%peer, ?ended, "TFTP transfer ended"),
                 }
-                drop(permit);
             });
         }
         transfers.close();
@@ -113,11 +115,68 @@ impl Server {
     }
 }
 
-fn open(packet: &[u8], files: &Files) -> Result<Transfer, transfer::RequestError> {
+fn open(packet: &[u8], files: &Files) -> Result<Transfer, RequestError> {
     let request = Request::parse(packet)?;
     let name = request.file.clone();
-    let data = files.get(&name).ok_or(transfer::RequestError::NotFound(name))?;
+    let data = files.get(&name).ok_or(RequestError::NotFound(name))?;
     Ok(Transfer::new(&request, data))
+}
+
+/// The transfers under way.
+#[derive(Default)]
+struct Running(Mutex<Transfers>);
+
+#[derive(Default)]
+struct Transfers {
+    slots: Slots,
+    /// What stops each.
+    stops: BTreeMap<Id, CancellationToken>,
+}
+
+/// A transfer's place among those under way, given back when it is dropped, however the transfer ends.
+struct Slot {
+    running: Arc<Running>,
+    peer: SocketAddr,
+    id: Id,
+    stop: CancellationToken,
+}
+
+impl Running {
+    fn lock(&self) -> MutexGuard<'_, Transfers> {
+        // Nothing that holds the lock leaves it half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A slot for a transfer, and the end of the one that it replaces; `None` where all slots are taken.
+    fn admit(
+        self: &Arc<Self>,
+        peer: SocketAddr,
+        shutdown: &CancellationToken,
+    ) -> Result<Option<Slot>, RequestError> {
+        let mut running = self.lock();
+        let id = match running.slots.admit(peer) {
+            Admit::Start(id) => id,
+            Admit::Replace { old, new } => {
+                if let Some(stop) = running.stops.remove(&old) {
+                    stop.cancel();
+                }
+                new
+            }
+            Admit::ClientFull => return Err(RequestError::ClientFull),
+            Admit::Full => return Ok(None),
+        };
+        let stop = shutdown.child_token();
+        running.stops.insert(id, stop.clone());
+        Ok(Some(Slot { running: self.clone(), peer, id, stop }))
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut running = self.running.lock();
+        running.slots.ended(self.peer, self.id);
+        running.stops.remove(&self.id);
+    }
 }
 
 /// Runs one transfer from its own port, which is its transfer id (RFC 1350 section 4).

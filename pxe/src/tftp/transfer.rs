@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::slots::MAX_PER_CLIENT;
+
 /// Longest request that is read. RFC 2347 allows 512 octets.
 pub const MAX_REQUEST: usize = 1024;
 /// Block size of RFC 1350.
@@ -52,6 +54,11 @@ pub enum RequestError {
     /// Not one of our boot files.
     #[error("no boot file `{0}`")]
     NotFound(String),
+    /// Its client has as many transfers as it may.
+    #[error(
+        "{MAX_PER_CLIENT} TFTP transfers to this address are under way, which is the most for one client"
+    )]
+    ClientFull,
 }
 
 impl RequestError {
@@ -59,6 +66,7 @@ impl RequestError {
     pub fn packet(&self) -> Option<Vec<u8>> {
         let code = match self {
             Self::Malformed | Self::TooLong => return None,
+            Self::ClientFull => 0,
             Self::NotFound(_) => 1,
             Self::ReadOnly => 2,
             Self::Mode => 4,

@@ -165,3 +165,60 @@ fn a_client_that_only_repeats_old_packets_is_sent_the_block_again() {
     };
     assert_eq!(again, first);
 }
+
+/// The longest wait between packets: nothing is sent again while a test runs.
+const PATIENT: &[(&str, &str)] = &[("timeout", "30")];
+const PATIENT_OACK: &[u8] = b"\0\x06timeout\x0030\0";
+
+#[test]
+fn one_client_cannot_have_more_than_four_transfers() {
+    let rig = Rig::start(&[("ipxe.efi", vec![5; 1000])]);
+    let ask = || {
+        let client = Client::new();
+        client.send(rig.addr, &rrq("ipxe.efi", PATIENT));
+        let (packet, transfer) = client.receive();
+        (client, packet, transfer)
+    };
+    let running = [(); 4].map(|()| ask());
+    assert!(running.iter().all(|(_, packet, _)| packet == PATIENT_OACK));
+
+    let (fifth, refusal, from) = ask();
+    assert_eq!(refusal[..4], [0, 5, 0, 0], "error 0 says: see the message");
+    assert!(String::from_utf8_lossy(&refusal[4..]).starts_with("4 TFTP transfers "), "{refusal:?}");
+    assert_eq!(from, rig.addr);
+
+    // One ends, and there is room again, as soon as the server has read the ERROR.
+    let (client, _, transfer) = &running[0];
+    client.send(*transfer, b"\0\x05\0\0enough\0");
+    let end = std::time::Instant::now() + DEADLINE;
+    loop {
+        assert!(std::time::Instant::now() < end, "the slot of an ended transfer is not given back");
+        fifth.send(rig.addr, &rrq("ipxe.efi", PATIENT));
+        if fifth.receive().0 == PATIENT_OACK {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_request_sent_again_replaces_its_transfer() {
+    let rig = Rig::start(&[("ipxe.efi", vec![5; 1000])]);
+    let client = Client::new();
+    // More often than a client may have transfers: there is one at a time.
+    let mut last = None;
+    for _ in 0..10 {
+        client.send(rig.addr, &rrq("ipxe.efi", PATIENT));
+        let (packet, transfer) = client.receive();
+        assert_eq!(packet, PATIENT_OACK);
+        last = Some(transfer);
+    }
+    // A request that is refused leaves the last one alone, which goes on to its end.
+    client.send(rig.addr, &rrq("no.efi", &[]));
+    assert_eq!(client.receive().0[..4], [0, 5, 0, 1]);
+    let last = last.unwrap();
+    for (ack, len) in [(0, 512), (1, 488)] {
+        client.send(last, &[0, 4, 0, ack]);
+        let (packet, from) = client.receive();
+        assert_eq!((packet.len(), &packet[..4], from), (4 + len, &[0, 3, 0, ack + 1][..], last));
+    }
+}
