@@ -40,6 +40,7 @@ impl State {
     pub(crate) fn emit(&mut self, output: Output) {
         self.output.frames.extend(output.frames);
         self.output.close.extend(output.close);
+        // `changes` are for observers; watchers of this process go by the version.
     }
 }
 

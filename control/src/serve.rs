@@ -42,6 +42,9 @@ use crate::{
 /// Folder of image bytes, in control's folder.
 const BLOBS_DIR: &str = "blobs";
 
+/// The one gateway of a redb store: only one process can have it open.
+const GATEWAY: &str = "control";
+
 const API_LIMITS: ListenerLimits = ListenerLimits { name: "api", connections: 1024, window_bytes: 128 << 10 };
 const GATEWAY_LIMITS: ListenerLimits =
     ListenerLimits { name: "gateway", connections: 16_384, window_bytes: 1 << 20 };
@@ -124,8 +127,12 @@ impl Server {
         let (gateway, gateway_address, gateway_url) =
             bind(config, config.gateway(), gateway_tls(&identity, &ca)?, GATEWAY_LIMITS).await?;
 
-        let settings =
-            Settings { control_url, ca_pin: ca.pin(), ek_roots_pem: config.ek_roots_pem().to_owned() };
+        let settings = Settings {
+            control_url,
+            ca_pin: ca.pin(),
+            gateway: GATEWAY.to_owned(),
+            ek_roots_pem: config.ek_roots_pem().to_owned(),
+        };
         let mut core = Control::new(store.clone(), settings, unix_ms())?;
         let unfinished_images = core.resume_images(unix_ms()).map_err(SetupError::from)?;
         let kept: BTreeSet<[u8; 32]> = core

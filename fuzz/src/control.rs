@@ -55,6 +55,7 @@ impl World {
         let settings = Settings {
             control_url: "https://10.0.0.1:8443".into(),
             ca_pin: Digest([9; 32]),
+            gateway: "control".into(),
             ek_roots_pem: soft_tpm::maker_pem(),
         };
         let (mut rng, now_ms) = (StdRng::seed_from_u64(7), soft_tpm::NOW_S * 1000);

@@ -8,6 +8,7 @@ pub mod audit;
 mod commands;
 pub mod control;
 pub mod error;
+mod gateways;
 pub mod images;
 mod inventory;
 pub mod join;
@@ -25,6 +26,7 @@ pub mod store;
 mod table;
 mod tx;
 
+pub use commands::NodeOrder;
 pub use control::{Control, Settings, SetupError};
 pub use error::Error;
-pub use output::{Output, SessionRef};
+pub use output::{Change, Output, SessionRef};

@@ -10,7 +10,7 @@ use ironwright_proto::{
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::{audit, error::Error, machines, store::ReadTxn, table::Table, tx::Tx};
+use crate::{audit, error::Error, machines, output::Change, store::ReadTxn, table::Table, tx::Tx};
 
 /// A node with what only control needs to know of it.
 #[derive(Clone, Serialize, Deserialize)]
@@ -26,9 +26,21 @@ pub(crate) struct Record {
     pub(crate) hello_ms: i64,
     /// Newest event taken from the journal.
     pub(crate) event_seq: u64,
+    /// The gateway that opened its newest session, or adopted it since.
+    #[serde(default)]
+    gateway: String,
+}
+
+impl Record {
+    /// Whether this is what a gateway knew of the node when it opened or adopted its session.
+    pub(crate) fn is_held_by(&self, gateway: &str, epoch: u64) -> bool {
+        self.gateway == gateway && self.node.session_epoch == epoch
+    }
 }
 
 const NODES: Table<Record> = Table::new("node");
+/// `<gateway>/<node>`: which nodes a gateway watches.
+const HELD: Table<()> = Table::new("node-of-gateway");
 
 /// What a join has shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +88,7 @@ pub(crate) fn join(tx: &mut Tx<'_>, joined: Joined) -> Result<String, Error> {
         journal_id: old.as_ref().map(|old| old.journal_id.clone()).unwrap_or_default(),
         hello_ms: old.as_ref().map_or(0, |old| old.hello_ms),
         event_seq: old.as_ref().map_or(0, |old| old.event_seq),
+        gateway: old.as_ref().map(|old| old.gateway.clone()).unwrap_or_default(),
     };
     put(tx, &record)?;
     if let Some(machine) = &joined.machine {
@@ -103,6 +116,28 @@ pub(crate) fn put(tx: &mut Tx<'_>, record: &Record) -> Result<(), Error> {
     NODES.put(tx.txn, &record.node.id, record)
 }
 
+/// Has a gateway watch the node. The record is then to be [`put`].
+pub(crate) fn hold(tx: &mut Tx<'_>, record: &mut Record, gateway: &str) -> Result<(), Error> {
+    let id = &record.node.id;
+    if record.gateway != gateway {
+        HELD.delete(tx.txn, &format!("{}/{id}", record.gateway))?;
+        HELD.put(tx.txn, &format!("{gateway}/{id}"), &())?;
+        gateway.clone_into(&mut record.gateway);
+    }
+    Ok(())
+}
+
+/// At most `limit` of the nodes that a gateway watches, in the order of their ids, after `after`.
+pub(crate) fn held_by(
+    txn: &dyn ReadTxn,
+    gateway: &str,
+    after: &str,
+    limit: usize,
+) -> Result<Vec<String>, Error> {
+    let held = HELD.scan(txn, &format!("{gateway}/"), after, limit)?;
+    Ok(held.into_iter().map(|(node, ())| node).collect())
+}
+
 pub(crate) fn all(txn: &dyn ReadTxn) -> Result<Vec<Record>, Error> {
     NODES.all(txn)
 }
@@ -115,6 +150,7 @@ pub(crate) fn set_state(tx: &mut Tx<'_>, record: &mut Record, state: NodeState) 
     record.node.state = state;
     record.node.changed_ms = tx.now_ms;
     let id = record.node.id.clone();
+    tx.effects.changes.push(Change::NodeState { node: id.clone(), state });
     let action = match state {
         NodeState::Active => "node.active",
         NodeState::Unreachable => "node.unreachable",

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ironwright_proto::api::ApiErrorBody;
 use rand::{CryptoRng, RngCore, SeedableRng, rngs::StdRng};
 
-use crate::store::WriteTxn;
+use crate::{output::Change, store::WriteTxn};
 
 /// What is done after the commit. Losing it to a crash is harmless: when the agents come back, reconciliation
 /// finds in the store what was to be sent.
@@ -15,8 +15,8 @@ pub(crate) struct Effects {
     pub(crate) dispatch: BTreeSet<String>,
     /// Commands (node, id) to call back.
     pub(crate) cancel: BTreeSet<(String, String)>,
-    /// Commands that ended; their progress is of no interest any more.
-    pub(crate) ended: BTreeSet<String>,
+    /// What became different.
+    pub(crate) changes: Vec<Change>,
 }
 
 /// A write transaction with the time and the randomness that it may use.

@@ -96,7 +96,7 @@ mod tests {
         let (outbox, mut sent, cut) = Outbox::new();
         links.add(session(2), outbox);
         let frames = vec![(session(1), ping(1)), (session(2), ping(2))];
-        links.carry_out(Output { frames, close: vec![session(2)] });
+        links.carry_out(Output { frames, close: vec![session(2)], ..Output::default() });
         assert!(cut.is_cancelled());
         assert_eq!(sent.try_recv().unwrap().unwrap(), ping(2));
         assert_eq!(sent.try_recv().unwrap_err(), mpsc::error::TryRecvError::Disconnected);
@@ -109,7 +109,7 @@ mod tests {
         links.add(session(1), outbox);
         let flood = |count: usize| Output {
             frames: (0..count as u64).map(|seq| (session(1), ping(seq))).collect(),
-            close: vec![],
+            ..Output::default()
         };
         links.carry_out(flood(OUTBOX_LEN));
         assert!(!cut.is_cancelled());

@@ -5,7 +5,7 @@ use ironwright_proto::{
     wire,
 };
 
-use super::{COMMANDS, Command, State, open_of};
+use super::{COMMANDS, Command, State, WAITING, open_key, open_of};
 use crate::{error::Error, tx::Tx};
 
 /// Marks the commands that go out in the session of `node` and gives them; to be sent after the commit.
@@ -34,16 +34,18 @@ pub(crate) fn dispatch(
             continue;
         };
         *credits -= 1;
+        let retry_safe = command.retry_safe();
         command.state = State::Sent;
         boot_id.clone_into(&mut command.sent_boot_id);
         COMMANDS.put(tx.txn, &command.id, &command)?;
+        WAITING.delete(tx.txn, &open_key(&command))?;
         frames.push(wire::Command {
             id: command.id,
             kind: command.kind,
             args: command.args,
             not_after_unix_ms: command.not_after_ms,
             min_generation: 0,
-            retry_safe: kind.retry_safe,
+            retry_safe,
             node_id: command.node,
         });
     }

@@ -15,7 +15,9 @@
 //!   `Running` means that the agent is going down now.
 
 mod dispatch;
+mod elsewhere;
 mod ingest;
+mod person;
 mod reconcile;
 
 use ironwright_proto::{
@@ -26,11 +28,15 @@ use ironwright_proto::{
 use serde::{Deserialize, Serialize};
 
 pub(crate) use dispatch::dispatch;
+pub(crate) use elsewhere::{called_back, leave_call_back, waiting};
 pub(crate) use ingest::{Ingested, ingest};
+pub use person::NodeOrder;
+pub(crate) use person::order as order_by_person;
 pub(crate) use reconcile::{AgentSide, reconcile};
 
 use crate::{
     error::Error,
+    output::Change,
     store::ReadTxn,
     table::{Table, order},
     tx::{Tx, failure},
@@ -74,7 +80,7 @@ pub(crate) struct Command {
     /// The node that has to run it, and the role that it must have.
     pub(crate) node: String,
     pub(crate) role: String,
-    /// The run that waits for it.
+    /// The run that waits for it; empty where a person gave the order.
     pub(crate) run: String,
     /// Lease epoch of the site under which it was made; 0 for orders to machines.
     pub(crate) lease_epoch: u64,
@@ -83,6 +89,9 @@ pub(crate) struct Command {
     pub(crate) state: State,
     pub(crate) not_after_ms: i64,
     cancelled: bool,
+    /// Not to be run again after a crash, even where its kind would allow it.
+    #[serde(default)]
+    at_most_once: bool,
     /// What the agent said of itself in the session that the command was last sent in.
     sent_boot_id: String,
     #[serde(with = "hex::serde")]
@@ -94,6 +103,10 @@ pub(crate) struct Command {
 const COMMANDS: Table<Command> = Table::new("command");
 /// `<node>/<id>`: commands that are not final.
 const OPEN: Table<()> = Table::new("command-open");
+/// `<node>/<id>`: commands that are queued.
+const WAITING: Table<()> = Table::new("command-waiting");
+/// `<node>/<id>`: commands to be called back by the gateway that has the node.
+const CALLED_BACK: Table<()> = Table::new("command-called-back");
 /// `<when>/<id>`: open commands by the time at which they are given up.
 const DUE: Table<String> = Table::new("command-due");
 
@@ -106,6 +119,7 @@ pub(crate) struct Order<'a> {
     pub(crate) lease_epoch: u64,
     pub(crate) args: Vec<u8>,
     pub(crate) not_after_ms: i64,
+    pub(crate) at_most_once: bool,
 }
 
 fn open_key(command: &Command) -> String {
@@ -119,6 +133,21 @@ fn due_key(command: &Command) -> String {
 impl Command {
     fn kind(&self) -> Option<&'static Kind> {
         kinds::find(&self.kind)
+    }
+
+    /// Whether a second run after a crash does no harm.
+    fn retry_safe(&self) -> bool {
+        !self.at_most_once && self.kind().is_some_and(|kind| kind.retry_safe)
+    }
+
+    fn end(&self) -> Change {
+        let state = match self.state {
+            State::Succeeded => CommandState::Succeeded,
+            State::Refused => CommandState::Refused,
+            _ => CommandState::Failed,
+        };
+        let code = self.error.as_ref().map_or_else(|| self.outcome.clone(), |error| error.code.clone());
+        Change::CommandEnded { id: self.id.clone(), state, code }
     }
 }
 
@@ -145,6 +174,7 @@ pub(crate) fn create(tx: &mut Tx<'_>, order: Order<'_>) -> Result<String, Error>
         state: State::Queued,
         not_after_ms: order.not_after_ms,
         cancelled: false,
+        at_most_once: order.at_most_once,
         sent_boot_id: String::new(),
         result: Vec::new(),
         outcome: String::new(),
@@ -152,6 +182,7 @@ pub(crate) fn create(tx: &mut Tx<'_>, order: Order<'_>) -> Result<String, Error>
     };
     COMMANDS.put(tx.txn, &command.id, &command)?;
     OPEN.put(tx.txn, &open_key(&command), &())?;
+    WAITING.put(tx.txn, &open_key(&command), &())?;
     DUE.put(tx.txn, &due_key(&command), &command.id)?;
     tx.effects.dispatch.insert(command.node.clone());
     Ok(command.id)
@@ -178,10 +209,12 @@ fn open_of(txn: &dyn ReadTxn, node: &str) -> Result<Vec<Command>, Error> {
 
 /// Makes a state final. The caller moves the run that waits.
 fn finish(tx: &mut Tx<'_>, mut command: Command) -> Result<(), Error> {
-    OPEN.delete(tx.txn, &open_key(&command))?;
+    for table in [OPEN, WAITING, CALLED_BACK] {
+        table.delete(tx.txn, &open_key(&command))?;
+    }
     DUE.delete(tx.txn, &due_key(&command))?;
     command.args = Vec::new();
-    tx.effects.ended.insert(command.id.clone());
+    tx.effects.changes.push(command.end());
     // Its lane has room for another one.
     tx.effects.dispatch.insert(command.node.clone());
     COMMANDS.put(tx.txn, &command.id, &command)

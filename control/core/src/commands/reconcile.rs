@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use ironwright_proto::wire::CommandUpdate;
 
-use super::{COMMANDS, Command, Ingested, State, finish, give_up, ingest, is_final_on_wire, open_of};
+use super::{
+    COMMANDS, Command, Ingested, State, WAITING, finish, give_up, ingest, is_final_on_wire, open_key, open_of,
+};
 use crate::{
     error::Error,
     tx::{Tx, failure},
@@ -42,7 +44,7 @@ fn fate(command: &Command, agent: AgentSide<'_>) -> Fate {
         return Fate::Rebooted;
     }
     // With the journal intact, the offer was lost on its way.
-    if agent.same_journal || kind.is_some_and(|kind| kind.retry_safe) {
+    if agent.same_journal || command.retry_safe() {
         return Fate::SendAgain;
     }
     Fate::Interrupted
@@ -90,6 +92,7 @@ pub(crate) fn reconcile(
             Fate::SendAgain => {
                 command.state = State::Queued;
                 COMMANDS.put(tx.txn, &command.id, &command)?;
+                WAITING.put(tx.txn, &open_key(&command), &())?;
             }
             Fate::Interrupted => {
                 let message = format!("the agent lost its journal while {} was under way", command.kind);

@@ -32,7 +32,16 @@ impl Fixture {
         self.now_ms += 1;
         self.tx(|tx| {
             let args = b"secret".to_vec();
-            let order = Order { kind, node: NODE, role, run: "run-1", lease_epoch: 0, args, not_after_ms };
+            let order = Order {
+                kind,
+                node: NODE,
+                role,
+                run: "run-1",
+                lease_epoch: 0,
+                args,
+                not_after_ms,
+                at_most_once: false,
+            };
             create(tx, order)
         })
     }

@@ -12,6 +12,7 @@ use rand::{CryptoRng, RngCore};
 use super::Control;
 use crate::{
     admin, audit,
+    commands::{self, NodeOrder},
     error::Error,
     images::{self, ImageFacts},
     machines, nodes,
@@ -132,6 +133,18 @@ impl<S: Store> Control<S> {
     ) -> Result<(Run, Output), Error> {
         let (run, effects) = self.commit(now_ms, rng, |tx| runs::start(tx, actor, new, &self.facts))?;
         Ok((run, self.deliver(effects, now_ms, rng)?))
+    }
+
+    /// Orders something of one node; gives the command's id.
+    pub fn order(
+        &mut self,
+        actor: &str,
+        new: &NodeOrder,
+        now_ms: i64,
+        rng: &mut (impl RngCore + CryptoRng),
+    ) -> Result<(String, Output), Error> {
+        let (id, effects) = self.commit(now_ms, rng, |tx| commands::order_by_person(tx, actor, new))?;
+        Ok((id, self.deliver(effects, now_ms, rng)?))
     }
 
     /// Ends a run early.

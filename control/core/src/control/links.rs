@@ -11,12 +11,12 @@ use super::{Control, MAX_PROGRESS};
 use crate::{
     commands::{self, Ingested},
     error::Error,
-    nodes,
+    gateways, nodes,
     output::{Output, SessionRef},
     runs,
     session::{self, HEARTBEAT_INTERVAL_MS, Opened, Peer},
     store::Store,
-    tx::{Effects, Tx},
+    tx::Tx,
 };
 
 /// Longest text of a progress report, in characters.
@@ -37,8 +37,8 @@ impl<S: Store> Control<S> {
         now_ms: i64,
         rng: &mut (impl RngCore + CryptoRng),
     ) -> Result<Opened, Error> {
-        let (greeted, effects) =
-            self.commit::<_, Error>(now_ms, rng, |tx| session::greet(tx, peer, hello))?;
+        let (greeted, effects) = self
+            .commit::<_, Error>(now_ms, rng, |tx| session::greet(tx, &self.settings.gateway, peer, hello))?;
         let greeted = match greeted {
             Ok(greeted) => greeted,
             Err(rejected) => return Ok(Opened::Rejected(rejected)),
@@ -78,17 +78,20 @@ impl<S: Store> Control<S> {
         let to = SessionRef { node: node.to_owned(), epoch };
         let Some(live) = self.sessions.current(node, epoch) else { return Ok(self.fence(&to)) };
         let site = live.site.clone();
-        let mut output = Output::default();
         self.sessions.heard(node, now_ms);
+        let mut output = self.beat(now_ms, rng)?;
+        if self.sessions.current(node, epoch).is_none() {
+            return Ok(output);
+        }
         match &frame.frame {
             Some(agent_frame::Frame::Command(update)) => {
-                return self.command_update(&to, update, now_ms, rng);
+                output.append(self.command_update(&to, update, now_ms, rng)?);
             }
-            Some(agent_frame::Frame::Event(event)) => return self.event(&to, event, now_ms, rng),
+            Some(agent_frame::Frame::Event(event)) => output.append(self.event(&to, event, now_ms, rng)?),
             Some(agent_frame::Frame::Progress(progress)) => self.progress(node, progress)?,
             Some(agent_frame::Frame::Heartbeat(_)) => {
                 if let Some(site) = site {
-                    return self.lease(&to, &site, now_ms, rng);
+                    output.append(self.lease(&to, &site, now_ms, rng)?);
                 }
             }
             Some(agent_frame::Frame::Hello(_)) => {
@@ -209,6 +212,8 @@ impl<S: Store> Control<S> {
     /// Time has passed; to be called about once a second.
     pub fn tick(&mut self, now_ms: i64, rng: &mut (impl RngCore + CryptoRng)) -> Result<Output, Error> {
         let mut output = self.silence(now_ms, rng)?;
+        output.append(self.beat(now_ms, rng)?);
+        output.append(self.elsewhere(now_ms, rng)?);
         for run in self.store.read(|txn| runs::due(txn, now_ms))? {
             let ((), effects) = self.commit::<_, Error>(now_ms, rng, |tx| runs::step(tx, &run))?;
             output.append(self.deliver(effects, now_ms, rng)?);
@@ -216,6 +221,44 @@ impl<S: Store> Control<S> {
         if self.store.read(|txn| commands::sweep_is_due(txn, now_ms))? {
             let ((), effects) = self.commit(now_ms, rng, sweep)?;
             output.append(self.deliver(effects, now_ms, rng)?);
+        }
+        Ok(output)
+    }
+
+    /// Sends what other gateways have left for nodes that are here.
+    fn elsewhere(&mut self, now_ms: i64, rng: &mut (impl RngCore + CryptoRng)) -> Result<Output, Error> {
+        let version = self.store.version();
+        if std::mem::replace(&mut self.memory.looked_at, version) == version {
+            return Ok(Output::default());
+        }
+        let here = |node: &str| self.sessions.of(node).is_some();
+        let effects = self.store.read(|txn| commands::waiting(txn, here))?;
+        self.deliver(effects, now_ms, rng)
+    }
+
+    /// Tells the other gateways that this one is alive, and adopts the nodes of those that are not.
+    fn beat(&mut self, now_ms: i64, rng: &mut (impl RngCore + CryptoRng)) -> Result<Output, Error> {
+        let mut output = Output::default();
+        if !self.pulse.is_due(now_ms) {
+            return Ok(output);
+        }
+        let me = self.settings.gateway.clone();
+        let (beaten, _) = self.commit(now_ms, rng, |tx| self.pulse.beat(tx, &me))?;
+        if beaten.taken_for_dead {
+            // Others watch its nodes now, and would hear nothing of them.
+            output.close = self.sessions.end_all();
+        }
+        let lived_ms = self.sessions.lived_ms(now_ms);
+        for gone in self.pulse.beaten(beaten, now_ms, lived_ms) {
+            loop {
+                let (adopted, _) = self.commit(now_ms, rng, |tx| gateways::adopt(tx, &gone, &me))?;
+                if adopted.is_empty() {
+                    break;
+                }
+                for (node, epoch) in adopted {
+                    self.sessions.watch(&node, epoch, now_ms);
+                }
+            }
         }
         Ok(output)
     }
@@ -228,12 +271,16 @@ impl<S: Store> Control<S> {
             output.send(to, Frame::Ping(wire::Ping { seq: u64::try_from(now_ms).unwrap_or(0) }));
         }
         output.close.extend(silence.close);
-        for node in silence.unreachable {
-            let _: ((), Effects) = self.commit::<_, Error>(now_ms, rng, |tx| {
-                let Some(mut record) = nodes::get(tx.txn, &node)? else { return Ok(()) };
+        for (node, epoch) in silence.unreachable {
+            let ((), effects) = self.commit::<_, Error>(now_ms, rng, |tx| {
+                let record = nodes::get(tx.txn, &node)?;
+                // Another gateway may have heard of it since.
+                let held = record.filter(|record| record.is_held_by(&self.settings.gateway, epoch));
+                let Some(mut record) = held else { return Ok(()) };
                 nodes::set_state(tx, &mut record, NodeState::Unreachable)?;
                 nodes::put(tx, &record)
             })?;
+            output.append(self.deliver(effects, now_ms, rng)?);
         }
         Ok(output)
     }

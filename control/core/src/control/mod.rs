@@ -24,13 +24,15 @@ use rand::{CryptoRng, RngCore};
 use crate::{
     commands,
     error::Error,
+    gateways::Pulse,
     join::{JOINS_PER_EK_AND_MINUTE, JOINS_PER_SOURCE_AND_MINUTE, REFUSALS_LOGGED_PER_MINUTE},
     limits::PerMinute,
     nodes,
-    output::{Output, SessionRef},
+    output::{Change, Output, SessionRef},
     runs::ControlFacts,
     session::{EVENTS_PER_NODE_AND_MINUTE, Sessions},
-    store::Store,
+    store::{ReadTxn, Store},
+    table::MAX_LIST,
     tx::{Effects, Seed, Tx},
 };
 
@@ -44,6 +46,8 @@ pub struct Settings {
     pub control_url: String,
     /// SHA-256 of the CA certificate's DER.
     pub ca_pin: Digest,
+    /// Which of the gateways on its store this process is. No two that run may have the same name.
+    pub gateway: String,
     /// PEM certificates of the EK authorities that are trusted; empty for none.
     pub ek_roots_pem: String,
 }
@@ -67,6 +71,7 @@ pub struct Control<S> {
     facts: ControlFacts,
     ek_roots: EkRoots,
     sessions: Sessions,
+    pulse: Pulse,
     memory: Memory,
     limits: Limits,
 }
@@ -78,6 +83,8 @@ struct Memory {
     progress: BTreeMap<String, Progress>,
     /// Bytes of fetching images, by name.
     fetched: BTreeMap<String, u64>,
+    /// The store's version when work of other gateways was looked for.
+    looked_at: u64,
     version: u64,
 }
 
@@ -95,18 +102,15 @@ impl<S: Store> Control<S> {
         let ek_roots = EkRoots::from_pem(&settings.ek_roots_pem)?;
         let facts = ControlFacts { url: settings.control_url.clone(), ca_pin: settings.ca_pin };
         let mut sessions = Sessions::default();
-        for record in store.read(nodes::all)? {
-            if record.node.session_epoch > 0 {
-                sessions.watch(&record.node.id, now_ms);
-            }
-        }
+        store.read(|txn| watch_held(txn, &settings.gateway, &mut sessions, now_ms))?;
         let limits = Limits {
             joins_by_source: PerMinute::new(JOINS_PER_SOURCE_AND_MINUTE),
             joins_by_ek: PerMinute::new(JOINS_PER_EK_AND_MINUTE),
             logged_refusals: PerMinute::new(REFUSALS_LOGGED_PER_MINUTE),
             events_by_node: PerMinute::new(EVENTS_PER_NODE_AND_MINUTE),
         };
-        Ok(Self { store, settings, facts, ek_roots, sessions, memory: Memory::default(), limits })
+        let (pulse, memory) = (Pulse::default(), Memory::default());
+        Ok(Self { store, settings, facts, ek_roots, sessions, pulse, memory, limits })
     }
 
     /// The store.
@@ -147,14 +151,20 @@ impl<S: Store> Control<S> {
         rng: &mut (impl RngCore + CryptoRng),
     ) -> Result<Output, Error> {
         let mut output = Output::default();
-        for id in &effects.ended {
-            self.memory.progress.remove(id);
-        }
-        for (node, id) in effects.cancel {
-            if let Some(live) = self.sessions.of(&node) {
-                let to = SessionRef { node, epoch: live.epoch };
-                output.send(&to, Frame::Cancel(wire::Cancel { id }));
+        for change in &effects.changes {
+            if let Change::CommandEnded { id, .. } = change {
+                self.memory.progress.remove(id);
             }
+        }
+        output.changes = effects.changes;
+        for (node, id) in effects.cancel {
+            let Some(live) = self.sessions.of(&node) else {
+                self.commit::<_, Error>(now_ms, rng, |tx| commands::leave_call_back(tx, &node, &id))?;
+                continue;
+            };
+            let to = SessionRef { node: node.clone(), epoch: live.epoch };
+            self.commit::<_, Error>(now_ms, rng, |tx| commands::called_back(tx, &node, &id))?;
+            output.send(&to, Frame::Cancel(wire::Cancel { id }));
         }
         for node in effects.dispatch {
             let Some(live) = self.sessions.of(&node) else { continue };
@@ -167,5 +177,22 @@ impl<S: Store> Control<S> {
             }
         }
         Ok(output)
+    }
+}
+
+/// Has the nodes that an earlier process of this gateway watched watched again, each with the full time.
+fn watch_held(txn: &dyn ReadTxn, gateway: &str, sessions: &mut Sessions, now_ms: i64) -> Result<(), Error> {
+    let mut after = String::new();
+    loop {
+        let held = nodes::held_by(txn, gateway, &after, MAX_LIST)?;
+        for node in &held {
+            if let Some(record) = nodes::get(txn, node)? {
+                sessions.watch(node, record.node.session_epoch, now_ms);
+            }
+        }
+        match held.into_iter().next_back() {
+            Some(last) => after = last,
+            None => return Ok(()),
+        }
     }
 }

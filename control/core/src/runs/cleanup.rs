@@ -98,7 +98,16 @@ fn release(tx: &mut Tx<'_>, record: &Record) -> Result<Cleanup, Error> {
     let mut make = |node: Option<&str>, kind, role, lease_epoch, args| -> Result<Option<String>, Error> {
         match node {
             Some(node) if commands::has_room(tx.txn, node)? => {
-                let order = commands::Order { kind, node, role, run, lease_epoch, args, not_after_ms };
+                let order = commands::Order {
+                    kind,
+                    node,
+                    role,
+                    run,
+                    lease_epoch,
+                    args,
+                    not_after_ms,
+                    at_most_once: false,
+                };
                 commands::create(tx, order).map(Some)
             }
             _ => Ok(None),

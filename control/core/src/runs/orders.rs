@@ -71,7 +71,16 @@ pub(super) fn issue(
         record.plan.boot_epoch = lease_epoch;
     }
     let run = record.run.id.as_str();
-    let order = commands::Order { kind, node: &node, role, run, lease_epoch, args, not_after_ms };
+    let order = commands::Order {
+        kind,
+        node: &node,
+        role,
+        run,
+        lease_epoch,
+        args,
+        not_after_ms,
+        at_most_once: false,
+    };
     let id = commands::create(tx, order)?;
     record.plan.commands.push(id.clone());
     record.run.steps[step.index()].command_id = Some(id);
@@ -204,6 +213,7 @@ fn refill(tx: &mut Tx<'_>, record: &mut Record, machine: &Machine) -> Result<(),
         lease_epoch: site.lease_epoch,
         args,
         not_after_ms: tx.now_ms + REFILL_LIMIT_MS,
+        at_most_once: false,
     };
     let command = commands::create(tx, order)?;
     record.plan.boot_epoch = site.lease_epoch;

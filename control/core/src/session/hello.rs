@@ -77,7 +77,12 @@ pub(crate) fn renew_lease(tx: &mut Tx<'_>, site: &str, node: &str) -> Result<Lea
 }
 
 /// Opens a session in the store: next epoch, reconciliation, runs moved.
-pub(crate) fn greet(tx: &mut Tx<'_>, peer: &Peer, hello: &Hello) -> Result<Result<Greeted, Rejected>, Error> {
+pub(crate) fn greet(
+    tx: &mut Tx<'_>,
+    gateway: &str,
+    peer: &Peer,
+    hello: &Hello,
+) -> Result<Result<Greeted, Rejected>, Error> {
     let record = nodes::get(tx.txn, &peer.node_id)?;
     let role = match check(peer, hello, record.as_ref()) {
         Ok(role) => role,
@@ -98,6 +103,7 @@ pub(crate) fn greet(tx: &mut Tx<'_>, peer: &Peer, hello: &Hello) -> Result<Resul
     let (id, epoch, site) = (node.id.clone(), node.session_epoch, node.site.clone());
     let state = if role == Role::Ramdisk { NodeState::Joined } else { NodeState::Active };
     nodes::set_state(tx, &mut record, state)?;
+    nodes::hold(tx, &mut record, gateway)?;
     nodes::put(tx, &record)?;
 
     let lease = site.as_ref().map(|site| renew_lease(tx, site.as_str(), &id)).transpose()?;

@@ -41,9 +41,17 @@ pub(crate) struct Live {
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     open: BTreeMap<String, Live>,
-    /// When a frame of a node came last, in [`Lived`] time.
-    heard: BTreeMap<String, i64>,
+    heard: BTreeMap<String, Heard>,
     lived: Lived,
+}
+
+/// When a node was heard last.
+#[derive(Debug, Clone, Copy)]
+struct Heard {
+    /// Epoch of its newest session that this gateway knows of.
+    epoch: u64,
+    /// In [`Lived`] time.
+    at_ms: i64,
 }
 
 /// What silence means now.
@@ -51,14 +59,29 @@ pub(crate) struct Sessions {
 pub(crate) struct Silence {
     pub(crate) ping: Vec<SessionRef>,
     pub(crate) close: Vec<SessionRef>,
-    pub(crate) unreachable: Vec<String>,
+    /// With the epoch of the newest session that is known here.
+    pub(crate) unreachable: Vec<(String, u64)>,
 }
 
 impl Sessions {
-    /// Begins to watch a node that had a session before control was started.
-    pub(crate) fn watch(&mut self, node: &str, now_ms: i64) {
-        let now = self.lived.at(now_ms);
-        self.heard.insert(node.to_owned(), now);
+    /// Begins to watch a node whose newest session was opened before this process was started, or by a gateway that
+    /// is gone.
+    pub(crate) fn watch(&mut self, node: &str, epoch: u64, now_ms: i64) {
+        let at_ms = self.lived.at(now_ms);
+        self.heard.insert(node.to_owned(), Heard { epoch, at_ms });
+    }
+
+    /// Time lived through; it only goes on with [`Self::silence`].
+    pub(crate) fn lived_ms(&mut self, now_ms: i64) -> i64 {
+        self.lived.at(now_ms)
+    }
+
+    /// Ends all sessions.
+    pub(crate) fn end_all(&mut self) -> Vec<SessionRef> {
+        std::mem::take(&mut self.open)
+            .into_iter()
+            .map(|(node, live)| SessionRef { node, epoch: live.epoch })
+            .collect()
     }
 
     /// Opens a session; gives the older one of the node, which is fenced.
@@ -72,7 +95,7 @@ impl Sessions {
         now_ms: i64,
     ) -> Option<SessionRef> {
         let now = self.lived.at(now_ms);
-        self.heard.insert(node.to_owned(), now);
+        self.heard.insert(node.to_owned(), Heard { epoch, at_ms: now });
         let boot_id = boot_id.to_owned();
         let live = Live { epoch, role, boot_id, site, last_frame_ms: now, pinged: false };
         let older = self.open.insert(node.to_owned(), live);
@@ -95,7 +118,7 @@ impl Sessions {
             let now = self.lived.at(now_ms);
             live.last_frame_ms = now;
             live.pinged = false;
-            self.heard.insert(node.to_owned(), now);
+            self.heard.insert(node.to_owned(), Heard { epoch: live.epoch, at_ms: now });
         }
     }
 
@@ -127,10 +150,10 @@ impl Sessions {
         for gone in &silence.close {
             self.open.remove(&gone.node);
         }
-        self.heard.retain(|node, heard_ms| {
-            let reachable = now - *heard_ms < SILENCE_LIMIT_MS;
+        self.heard.retain(|node, heard| {
+            let reachable = now - heard.at_ms < SILENCE_LIMIT_MS;
             if !reachable {
-                silence.unreachable.push(node.clone());
+                silence.unreachable.push((node.clone(), heard.epoch));
             }
             reachable
         });
@@ -180,7 +203,7 @@ mod tests {
         assert_eq!(watch.until(49), Silence::default());
         assert_eq!(watch.until(69).ping, std::slice::from_ref(&session));
         let end = watch.until(70);
-        assert_eq!((end.close, end.unreachable), (vec![session], vec!["n".to_owned()]));
+        assert_eq!((end.close, end.unreachable), (vec![session], vec![("n".to_owned(), 1)]));
         assert_eq!(watch.until(80), Silence::default(), "said once");
     }
 
@@ -190,17 +213,17 @@ mod tests {
         watch.open(1);
         watch.sessions.closed("n", 1);
         assert!(watch.sessions.of("n").is_none());
-        assert_eq!(watch.until(39).unreachable, [""; 0]);
+        assert_eq!(watch.until(39).unreachable, []);
         watch.open(2);
-        assert_eq!(watch.until(78).unreachable, [""; 0]);
+        assert_eq!(watch.until(78).unreachable, []);
     }
 
     #[test]
     fn a_restart_gives_full_grace() {
         let mut watch = Watch { now_ms: 1_000_000, ..Watch::default() };
-        watch.sessions.watch("n", watch.now_ms);
+        watch.sessions.watch("n", 7, watch.now_ms);
         assert_eq!(watch.until(1039), Silence::default());
-        assert_eq!(watch.until(1040).unreachable, ["n"]);
+        assert_eq!(watch.until(1040).unreachable, [("n".to_owned(), 7)]);
     }
 
     #[test]
@@ -212,8 +235,8 @@ mod tests {
         assert_eq!(watch.sessions.silence(watch.now_ms), Silence::default());
         watch.now_ms -= 180_000;
         assert_eq!(watch.sessions.silence(watch.now_ms), Silence::default());
-        assert_eq!(watch.until(-55).unreachable, [""; 0], "27 s were lived through");
-        assert_eq!(watch.until(-41).unreachable, ["n"], "and now 40 s at most");
+        assert_eq!(watch.until(-55).unreachable, [], "27 s were lived through");
+        assert_eq!(watch.until(-41).unreachable, [("n".to_owned(), 1)], "and now 40 s at most");
     }
 
     #[test]

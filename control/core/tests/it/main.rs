@@ -6,6 +6,7 @@ mod booting;
 mod crash;
 mod deploy;
 mod faults;
+mod gateways;
 mod restart;
 mod sessions;
 mod world;

@@ -78,8 +78,9 @@ pub(crate) struct World {
     pub(crate) inbox: Vec<Output>,
 }
 
-fn settings() -> Settings {
+pub(crate) fn settings(gateway: &str) -> Settings {
     Settings {
+        gateway: gateway.into(),
         control_url: "https://10.0.0.1:8443".into(),
         ca_pin: Digest([9; 32]),
         ek_roots_pem: String::new(),
@@ -162,7 +163,7 @@ impl World {
     /// The running control; started where it is not.
     pub(crate) fn control(&mut self) -> &mut Control<CrashStore> {
         let (store, now_ms) = (self.store.clone(), self.now_ms);
-        self.control.get_or_insert_with(|| Control::new(store, settings(), now_ms).unwrap())
+        self.control.get_or_insert_with(|| Control::new(store, settings("control"), now_ms).unwrap())
     }
 
     /// One call, in which control may die.
