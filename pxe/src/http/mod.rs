@@ -11,6 +11,7 @@
 //! since iPXE shows progress by it and UEFI needs it.
 
 mod answer;
+mod clients;
 pub mod range;
 mod server;
 
@@ -19,6 +20,7 @@ use std::{fs::File, io};
 use futures::future::BoxFuture;
 use ironwright_proto::ids::{Digest, Mac};
 
+pub use clients::MAX_PER_CLIENT;
 pub use server::{MAX_CONNECTIONS, Server, ServerError};
 
 /// Where blobs come from.

@@ -1,6 +1,12 @@
 //! The listener of boot HTTP.
 
-use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -14,6 +20,7 @@ use tracing::{debug, info, warn};
 use super::{
     Blobs, Boots,
     answer::{Content, answer},
+    clients::{Clients, MAX_PER_CLIENT, Refusals},
 };
 use crate::files::Files;
 
@@ -29,6 +36,9 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause after a failed accept, which mostly means that there are no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+/// What a client with too many connections is told.
+const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\n\
+    Content-Type: text/plain\r\nContent-Length: 43\r\n\r\nthis address has too many connections here\n";
 
 /// Why boot HTTP cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +85,7 @@ impl Server {
         info!(addr = %self.addr, "boot HTTP is ready");
         let content = Arc::new(Content { files, blobs, boots });
         let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let (clients, mut refusals) = (Arc::new(Clients::default()), Refusals::default());
         let connections = TaskTracker::new();
         loop {
             let accepted = tokio::select! {
@@ -85,13 +96,20 @@ impl Server {
                     (permit, self.listener.accept().await)
                 } => accepted,
             };
-            let (permit, stream) = match accepted {
-                (Some(permit), Ok((stream, _))) => (permit, stream),
+            let (permit, stream, ip) = match accepted {
+                (Some(permit), Ok((stream, peer))) => (permit, stream, peer.ip()),
                 (_, accepted) => {
                     warn!(error = ?accepted.err(), "cannot accept a boot HTTP connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
+            };
+            let Some(seat) = clients.enter(ip) else {
+                refuse(&stream);
+                if let Some(refused) = refusals.count(Instant::now()) {
+                    warn!(client = %ip, refused, "a client has {MAX_PER_CLIENT} boot HTTP connections");
+                }
+                continue;
             };
             let (content, shutdown) = (content.clone(), shutdown.clone());
             connections.spawn(async move {
@@ -99,12 +117,18 @@ impl Server {
                     () = shutdown.cancelled() => {}
                     () = connection(stream, content) => {}
                 }
-                drop(permit);
+                drop((permit, seat));
             });
         }
         connections.close();
         connections.wait().await;
     }
+}
+
+/// Tells the client without waiting for its request, since waiting would be one more connection. The buffer
+/// of a new socket takes these few bytes at once.
+fn refuse(stream: &TcpStream) {
+    let _ = socket2::SockRef::from(stream).send(TOO_MANY);
 }
 
 async fn connection(stream: TcpStream, content: Arc<Content>) {

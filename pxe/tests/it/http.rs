@@ -20,7 +20,7 @@ use ironwright_pxe::{
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
     task::JoinHandle,
 };
 use tokio_util::sync::CancellationToken;
@@ -194,5 +194,59 @@ async fn oversized_requests_are_refused() {
     let (head, _) = rig.get(&format!("/{}", "x".repeat(300)), "").await;
     assert!(head.starts_with("http/1.1 414 "), "{head}");
     assert!(rig.send("no http\r\n\r\n").await.0.starts_with("http/1.1 400 "));
+    rig.stop().await;
+}
+
+/// Connects from one of the loopback addresses, and asks for a file.
+async fn ask_from(rig: &Rig, client: &str) -> String {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(client.parse().unwrap()).unwrap();
+    let mut stream = socket.connect(rig.addr).await.unwrap();
+    let request = b"GET /ipxe.efi HTTP/1.1\r\nHost: site\r\nConnection: close\r\n\r\n";
+    let mut answer = Vec::new();
+    // Where it is refused, the server may have closed before the request came.
+    let _ = stream.write_all(request).await;
+    let _ = tokio::time::timeout(DEADLINE, stream.read_to_end(&mut answer)).await.unwrap();
+    String::from_utf8(answer).unwrap()
+}
+
+#[tokio::test]
+async fn one_client_cannot_have_more_than_thirty_two_connections() {
+    let rig = Rig::start().await;
+    let mut held = Vec::new();
+    for _ in 0..32 {
+        held.push(TcpStream::connect(rig.addr).await.unwrap());
+    }
+    let mut refused = TcpStream::connect(rig.addr).await.unwrap();
+    let mut answer = String::new();
+    tokio::time::timeout(DEADLINE, refused.read_to_string(&mut answer)).await.unwrap().unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("\r\nRetry-After: 5"), "{head}");
+    assert!(head.contains(&format!("\r\nContent-Length: {}", body.len())), "{head}");
+    assert!(ask_from(&rig, "127.0.0.2:0").await.starts_with("HTTP/1.1 200 "), "another client is served");
+
+    held.pop();
+    let end = std::time::Instant::now() + DEADLINE;
+    while !ask_from(&rig, "127.0.0.1:0").await.starts_with("HTTP/1.1 200 ") {
+        assert!(std::time::Instant::now() < end, "a closed connection is still counted");
+    }
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_that_say_nothing_or_half_a_request_are_left_after_thirty_seconds() {
+    let rig = Rig::start().await;
+    let whole = "GET /ipxe.efi HTTP/1.1\r\nHost: site\r\n\r\n";
+    for said in ["", "GET /ipxe.efi HT", whole] {
+        let mut stream = TcpStream::connect(rig.addr).await.unwrap();
+        stream.write_all(said.as_bytes()).await.unwrap();
+        let begin = tokio::time::Instant::now();
+        let mut answer = String::new();
+        let hour = Duration::from_secs(3600);
+        tokio::time::timeout(hour, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+        let waited = begin.elapsed();
+        assert!((29..=31).contains(&waited.as_secs()), "{said}: {waited:?}");
+        assert_eq!(answer.starts_with("HTTP/1.1 200 "), said == whole, "{answer}");
+    }
     rig.stop().await;
 }
