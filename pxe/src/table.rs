@@ -22,6 +22,11 @@ pub struct Table {
 }
 
 impl Table {
+    /// Is this machine enrolled here, whether or not it gets boot options now?
+    pub fn holds(&self, mac: Mac) -> bool {
+        self.local.contains(&mac) || self.ramdisk.contains_key(&mac)
+    }
+
     /// Does this machine get boot options now?
     pub fn boots(&self, mac: Mac, now: Now) -> bool {
         let held = self.lease_until.is_some_and(|until| now.mono < until);
@@ -47,6 +52,7 @@ mod tests {
 
         let entry_expired = Now { unix_ms: 1001, ..now };
         assert!(!table.boots(a, entry_expired));
+        assert_eq!([a, b, c].map(|mac| table.holds(mac)), [true, true, false], "time does not matter");
         let lease_expired = Now { mono: now.mono + Duration::from_secs(1), ..now };
         assert_eq!([a, b].map(|mac| table.boots(mac, lease_expired)), [false, true]);
         table.lease_until = None;

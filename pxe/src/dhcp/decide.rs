@@ -108,8 +108,8 @@ pub fn decide(
         (Port::BootServer, _) => boot_server(config, &request, boot.as_ref(), from),
         (Port::Dhcp, Mode::Proxy) => proxy(config, &request, boot.as_ref()),
         (Port::Dhcp, Mode::Server(subnet)) => {
-            Conversation { config, subnet, request: &request, boot: boot.as_ref(), now_ms: now.unix_ms }
-                .answer(leases)
+            let (request, boot, now_ms) = (&request, boot.as_ref(), now.unix_ms);
+            Conversation { config, table, subnet, request, boot, now_ms }.answer(leases)
         }
     };
     if !known && client != Client::NoBoot {
@@ -193,6 +193,7 @@ impl Answer<'_> {
 /// One request in server mode.
 struct Conversation<'a> {
     config: &'a Config,
+    table: &'a Table,
     subnet: &'a Subnet,
     request: &'a Request,
     boot: Option<&'a BootFile>,
@@ -205,13 +206,14 @@ impl Conversation<'_> {
         match request.kind {
             MessageType::Discover => {
                 let wish = request.address_option(option::REQUESTED_ADDRESS);
-                let address = leases.offer(self.subnet.pool, request.mac, wish, self.now_ms);
+                let enrolled = |mac| self.table.holds(mac);
+                let address = leases.offer(self.subnet.pool, request.mac, wish, enrolled, self.now_ms);
                 self.reply(address.map(|address| self.with_address(MessageType::Offer, address)))
             }
             MessageType::Request => self.request(leases),
             MessageType::Inform => self.reply(Some(self.informed())),
             MessageType::Decline => {
-                let leases_changed = leases.decline(request.mac, self.now_ms);
+                let leases_changed = leases.decline(self.subnet.pool, request.mac, self.now_ms);
                 Decision { leases_changed, ..Decision::default() }
             }
             MessageType::Release => {

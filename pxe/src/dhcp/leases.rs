@@ -5,9 +5,14 @@
 //!          offer                  grant
 //!  (free) ───────▶ offered 60 s ───────▶ leased ──┐ grant: renewed
 //!     ▲               │ time               │  ▲───┘
-//!     └───────────────┴────────────────────┘ release, time: remembered, given to others only when
-//!                                            no address is left that nobody ever had
-//!  decline: quarantined 10 min
+//!     │               ├────────────────────┘ release, time: remembered, given to others only when
+//!     └───────────────┘                      no address is left that nobody ever had
+//!
+//!  offered ──▶ offered to another: no address is left, and an enrolled machine asks. It gets that of the
+//!              machine that is not enrolled and asked longest ago; RFC 2131 section 3.1 does not make a
+//!              server reserve what it offers. What is leased is never taken.
+//!  offered, leased ──▶ quarantined 10 min: decline. Of a quarter of the pool at most: beyond that, the
+//!              oldest is free again, or any stranger could empty the pool.
 //! ```
 
 use std::{
@@ -23,6 +28,8 @@ use ironwright_proto::ids::Mac;
 const OFFER_MS: i64 = 60_000;
 /// How long an address is not given out after a client found it in use.
 const QUARANTINE_MS: i64 = 600_000;
+/// Part of the pool that may be in quarantine.
+const QUARANTINE_SHARE: u32 = 4;
 /// Largest pool.
 pub const MAX_POOL: u32 = 4096;
 
@@ -62,6 +69,12 @@ impl Pool {
         (self.first..=self.last).contains(&address.into())
     }
 
+    /// Most addresses in quarantine. At least one, or a client of a small pool that declines its address would
+    /// be offered the same again.
+    fn max_quarantine(self) -> usize {
+        ((self.last - self.first + 1) / QUARANTINE_SHARE).max(1) as usize
+    }
+
     fn addresses(self) -> impl Iterator<Item = Ipv4Addr> {
         (self.first..=self.last).map(Ipv4Addr::from)
     }
@@ -93,9 +106,17 @@ impl Leases {
         self.by_mac.get(&mac).map(|lease| lease.address)
     }
 
-    /// Chooses an address: the client's own, the wished one, one that nobody ever had, or the one that has
-    /// been free for longest. `None` when the pool is exhausted.
-    pub fn offer(&mut self, pool: Pool, mac: Mac, wish: Option<Ipv4Addr>, now_ms: i64) -> Option<Ipv4Addr> {
+    /// Chooses an address: the client's own, the wished one, one that nobody ever had, the one that has been
+    /// free for longest, or for an enrolled client one that was only offered to a stranger. `None` when the
+    /// pool is exhausted.
+    pub fn offer(
+        &mut self,
+        pool: Pool,
+        mac: Mac,
+        wish: Option<Ipv4Addr>,
+        enrolled: impl Fn(Mac) -> bool,
+        now_ms: i64,
+    ) -> Option<Ipv4Addr> {
         if let Some(lease) = self.by_mac.get_mut(&mac) {
             lease.until_ms = lease.until_ms.max(now_ms.saturating_add(OFFER_MS));
             return Some(lease.address);
@@ -106,16 +127,21 @@ impl Leases {
         let address = wish
             .filter(|address| pool.contains(*address) && unused(address))
             .or_else(|| pool.addresses().find(unused))
-            .or_else(|| self.take_expired(now_ms))?;
+            .or_else(|| self.take_first(|_, lease| lease.until_ms <= now_ms))
+            .or_else(|| {
+                let stranger = |mac, lease: &Lease| !lease.granted && !enrolled(mac);
+                enrolled(mac).then(|| self.take_first(stranger)).flatten()
+            })?;
         self.owner.insert(address, mac);
         let lease = Lease { address, until_ms: now_ms.saturating_add(OFFER_MS), granted: false };
         self.by_mac.insert(mac, lease);
         Some(address)
     }
 
-    fn take_expired(&mut self, now_ms: i64) -> Option<Ipv4Addr> {
-        let expired = self.by_mac.iter().filter(|(_, lease)| lease.until_ms <= now_ms);
-        let (&mac, &Lease { address, .. }) = expired.min_by_key(|(_, lease)| lease.until_ms)?;
+    /// Takes away the lease that ends first. Among offers, that is the one asked for longest ago.
+    fn take_first(&mut self, among: impl Fn(Mac, &Lease) -> bool) -> Option<Ipv4Addr> {
+        let among = self.by_mac.iter().filter(|(mac, lease)| among(**mac, lease));
+        let (&mac, &Lease { address, .. }) = among.min_by_key(|(_, lease)| lease.until_ms)?;
         self.by_mac.remove(&mac);
         self.owner.remove(&address);
         Some(address)
@@ -139,9 +165,14 @@ impl Leases {
     }
 
     /// The client found somebody else at the address it was given. Returns whether it was granted one.
-    pub fn decline(&mut self, mac: Mac, now_ms: i64) -> bool {
+    pub fn decline(&mut self, pool: Pool, mac: Mac, now_ms: i64) -> bool {
         let Some(lease) = self.by_mac.remove(&mac) else { return false };
         self.owner.remove(&lease.address);
+        while self.quarantine.len() >= pool.max_quarantine() {
+            let oldest = self.quarantine.iter().min_by_key(|(_, until)| **until);
+            let Some((&address, _)) = oldest else { break };
+            self.quarantine.remove(&address);
+        }
         self.quarantine.insert(lease.address, now_ms.saturating_add(QUARANTINE_MS));
         lease.granted
     }
@@ -201,6 +232,10 @@ mod tests {
         Ipv4Addr::new(10, 0, 0, n)
     }
 
+    fn nobody(_: Mac) -> bool {
+        false
+    }
+
     #[test]
     fn pools_are_bounded() {
         assert_eq!(Pool::new(ip(9), ip(8)), Err(PoolError::Empty(ip(9), ip(8))));
@@ -212,19 +247,19 @@ mod tests {
     #[test]
     fn an_exhausted_pool_reuses_the_longest_free_address() {
         let mut leases = Leases::default();
-        assert_eq!(leases.offer(pool(10, 11), mac(1), None, 0), Some(ip(10)));
+        assert_eq!(leases.offer(pool(10, 11), mac(1), None, nobody, 0), Some(ip(10)));
         leases.grant(mac(1), 100, 0);
         assert_eq!(
-            leases.offer(pool(10, 11), mac(2), Some(ip(10)), 0),
+            leases.offer(pool(10, 11), mac(2), Some(ip(10)), nobody, 0),
             Some(ip(11)),
             "a taken address is no wish"
         );
-        assert_eq!(leases.offer(pool(10, 11), mac(3), None, OFFER_MS - 1), None);
-        assert_eq!(leases.offer(pool(10, 11), mac(3), None, OFFER_MS), Some(ip(11)), "an offer ends");
+        assert_eq!(leases.offer(pool(10, 11), mac(3), None, nobody, OFFER_MS - 1), None);
+        assert_eq!(leases.offer(pool(10, 11), mac(3), None, nobody, OFFER_MS), Some(ip(11)), "an offer ends");
         assert_eq!(leases.granted(mac(1), 99_999), Some(ip(10)));
         assert_eq!(leases.granted(mac(1), 100_000), None);
         assert_eq!(
-            leases.offer(pool(10, 11), mac(1), None, 100_000),
+            leases.offer(pool(10, 11), mac(1), None, nobody, 100_000),
             Some(ip(10)),
             "a late client gets its own again"
         );
@@ -233,22 +268,66 @@ mod tests {
     #[test]
     fn released_and_declined_addresses() {
         let mut leases = Leases::default();
-        leases.offer(pool(10, 11), mac(1), None, 0);
+        leases.offer(pool(10, 11), mac(1), None, nobody, 0);
         leases.grant(mac(1), 100, 0);
         leases.release(mac(1), 5);
         assert_eq!(leases.granted(mac(1), 5), None);
-        assert_eq!(leases.offer(pool(10, 11), mac(1), None, 6), Some(ip(10)));
-        leases.decline(mac(1), 7);
-        assert_eq!(leases.offer(pool(10, 11), mac(1), None, 8), Some(ip(11)));
-        assert_eq!(leases.offer(pool(10, 11), mac(2), None, 9), None, "quarantined");
-        assert_eq!(leases.offer(pool(10, 11), mac(2), None, 7 + QUARANTINE_MS), Some(ip(10)));
+        assert_eq!(leases.offer(pool(10, 11), mac(1), None, nobody, 6), Some(ip(10)));
+        leases.decline(pool(10, 11), mac(1), 7);
+        assert_eq!(leases.offer(pool(10, 11), mac(1), None, nobody, 8), Some(ip(11)));
+        assert_eq!(leases.offer(pool(10, 11), mac(2), None, nobody, 9), None, "quarantined");
+        assert_eq!(leases.offer(pool(10, 11), mac(2), None, nobody, 7 + QUARANTINE_MS), Some(ip(10)));
+    }
+
+    #[test]
+    fn an_enrolled_machine_takes_the_oldest_offer_of_a_stranger() {
+        let enrolled = |mac: Mac| mac.0[5] >= 100;
+        let pool = pool(10, 13);
+        let mut leases = Leases::default();
+        let offer = |leases: &mut Leases, n, now| leases.offer(pool, mac(n), None, enrolled, now);
+        for (n, now) in [(100, 0), (1, 1), (2, 2), (3, 3)] {
+            assert!(offer(&mut leases, n, now).is_some());
+        }
+        leases.grant(mac(1), 3600, 4);
+        assert_eq!(offer(&mut leases, 2, 5), Some(ip(12)), "asked again, so it is younger than that of 3");
+
+        assert_eq!(offer(&mut leases, 4, 6), None, "a stranger takes nothing");
+        assert_eq!(offer(&mut leases, 101, 6), Some(ip(13)), "that of 3");
+        assert_eq!(leases.known(mac(3)), None);
+        assert_eq!(offer(&mut leases, 102, 7), Some(ip(12)), "that of 2");
+        assert_eq!(offer(&mut leases, 103, 8), None, "what is leased or offered to enrolled machines stays");
+        assert_eq!(leases.granted(mac(1), 8), Some(ip(11)));
+        assert_eq!(offer(&mut leases, 100, 8), Some(ip(10)));
+    }
+
+    #[test]
+    fn a_stranger_cannot_empty_the_pool_by_declining() {
+        let pool = pool(10, 17); // 8 addresses, so 2 in quarantine
+        let mut leases = Leases::default();
+        for (n, now) in [(1, 0), (2, 1), (3, 2)] {
+            let address = leases.offer(pool, mac(n), None, nobody, now);
+            assert_eq!(address, Some(ip(9 + n)));
+            leases.grant(mac(n), 3600, now);
+            leases.decline(pool, mac(n), now);
+        }
+        assert_eq!(leases.offer(pool, mac(4), None, nobody, 3), Some(ip(10)), "the oldest is free again");
+        assert_eq!(leases.offer(pool, mac(5), Some(ip(11)), nobody, 3), Some(ip(13)), "still in quarantine");
+        assert_eq!(leases.offer(pool, mac(6), Some(ip(12)), nobody, 3), Some(ip(14)), "still in quarantine");
+        assert_eq!(leases.offer(pool, mac(7), Some(ip(11)), nobody, 1 + QUARANTINE_MS), Some(ip(11)));
+    }
+
+    #[test]
+    fn the_quarantine_is_a_quarter_of_the_pool() {
+        for (last, most) in [(10, 1), (12, 1), (13, 1), (16, 1), (17, 2), (109, 25)] {
+            assert_eq!(pool(10, last).max_quarantine(), most, "{last}");
+        }
     }
 
     #[test]
     fn leases_survive_as_text() {
         let mut leases = Leases::default();
         for n in 1..=3 {
-            leases.offer(pool(10, 20), mac(n), None, 0);
+            leases.offer(pool(10, 20), mac(n), None, nobody, 0);
         }
         leases.grant(mac(1), 60, 0);
         leases.grant(mac(2), 60, 5);

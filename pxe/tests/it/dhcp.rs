@@ -267,6 +267,30 @@ fn only_granted_addresses_are_stored_when_they_come_back() {
 }
 
 #[test]
+fn a_full_pool_of_offers_to_strangers_makes_room_for_an_enrolled_machine() {
+    let from = |n: u8, packet: &[u8]| {
+        let mut packet = packet.to_vec();
+        packet[28..34].copy_from_slice(&[2, 0, 0, 0, 0, n]);
+        packet
+    };
+    let mut site = Site::server();
+    // The pool is 10.0.0.100 to 10.0.0.110.
+    for n in 0..11 {
+        let offer = site.message(&from(n, &request(DISCOVER, &[])));
+        assert_eq!(offer.yiaddr(), Ipv4Addr::new(10, 0, 0, 100 + n));
+        site.now.unix_ms += 1;
+    }
+    assert_eq!(site.decide(&from(11, &request(DISCOVER, &[]))).reply, None, "one stranger more");
+    assert_eq!(site.message(&request(DISCOVER, &[])).yiaddr(), FIRST, "the table holds it");
+
+    // The stranger that was offered it is refused, and starts over (RFC 2131 section 3.1).
+    let ours = [(50, &FIRST.octets()[..]), (54, &SITE.octets()[..])];
+    let refused = site.message(&from(0, &request(REQUEST, &ours)));
+    assert_eq!(refused.opts().msg_type(), Some(MessageType::Nak));
+    assert_eq!(site.message(&request(REQUEST, &ours)).opts().msg_type(), Some(MessageType::Ack));
+}
+
+#[test]
 fn a_request_is_acknowledged_refused_or_not_ours() {
     let kind = |site: &mut Site, options: &[(u8, &[u8])]| {
         let decision = site.decide(&request(REQUEST, options));
