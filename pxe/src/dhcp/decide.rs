@@ -203,6 +203,9 @@ struct Conversation<'a> {
 impl Conversation<'_> {
     fn answer(&self, leases: &mut Leases) -> Decision {
         let request = self.request;
+        if self.is_for_another_server() {
+            return Decision::default();
+        }
         match request.kind {
             MessageType::Discover => {
                 let wish = request.address_option(option::REQUESTED_ADDRESS);
@@ -213,6 +216,10 @@ impl Conversation<'_> {
             MessageType::Request => self.request(leases),
             MessageType::Inform => self.reply(Some(self.informed())),
             MessageType::Decline => {
+                let declined = request.address_option(option::REQUESTED_ADDRESS);
+                if declined.is_some() && declined != leases.known(request.mac) {
+                    return Decision::default(); // a late copy must not cost the client its next address
+                }
                 let leases_changed = leases.decline(self.subnet.pool, request.mac, self.now_ms);
                 Decision { leases_changed, ..Decision::default() }
             }
@@ -224,13 +231,19 @@ impl Conversation<'_> {
         }
     }
 
+    /// Broadcast messages name the server that they are for (RFC 2131 table 5). Where a client takes another
+    /// server's offer, ours ends by itself.
+    fn is_for_another_server(&self) -> bool {
+        use MessageType::{Decline, Release, Request as Ask};
+        let named = self.request.address_option(option::SERVER_ID);
+        matches!(self.request.kind, Ask | Decline | Release)
+            && named.is_some_and(|server| server != self.config.boot.server)
+    }
+
     /// RFC 2131 section 4.3.2.
     fn request(&self, leases: &mut Leases) -> Decision {
         let request = self.request;
         let selected = request.address_option(option::SERVER_ID);
-        if selected.is_some_and(|server| server != self.config.boot.server) {
-            return Decision::default(); // it took another server's offer; ours ends by itself
-        }
         let wanted = request.address_option(option::REQUESTED_ADDRESS).unwrap_or(request.ciaddr);
         // SELECTING knows us; the other states may ask for what another server once gave, and a server
         // without a record of the client stays silent then.

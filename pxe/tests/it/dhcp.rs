@@ -267,6 +267,27 @@ fn only_granted_addresses_are_stored_when_they_come_back() {
 }
 
 #[test]
+fn what_is_declined_or_released_to_another_server_is_not_ours() {
+    const DECLINE: u8 = 4;
+    const RELEASE: u8 = 7;
+    let mut site = Site::server();
+    let ours = [(50, &FIRST.octets()[..]), (54, &SITE.octets()[..])];
+    site.decide(&request(DISCOVER, &[]));
+    site.decide(&request(REQUEST, &ours));
+    let other: &[u8] = &[10, 0, 0, 9];
+    for (kind, options) in [
+        (DECLINE, [(50, &FIRST.octets()[..]), (54, other)]),
+        (RELEASE, [(50, &FIRST.octets()[..]), (54, other)]),
+        (DECLINE, [(50, &[10, 0, 0, 101][..]), (54, &SITE.octets())]),
+    ] {
+        assert!(!site.decide(&request(kind, &options)).leases_changed, "{kind}");
+        assert_eq!(site.leases.granted(MAC, site.now.unix_ms), Some(FIRST), "{kind}");
+    }
+    assert!(site.decide(&request(DECLINE, &ours)).leases_changed);
+    assert_eq!(site.leases.known(MAC), None);
+}
+
+#[test]
 fn a_full_pool_of_offers_to_strangers_makes_room_for_an_enrolled_machine() {
     let from = |n: u8, packet: &[u8]| {
         let mut packet = packet.to_vec();
