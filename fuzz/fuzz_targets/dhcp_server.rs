@@ -43,7 +43,11 @@ fuzz_target!(|bytes: &[u8]| {
     let mut leases = Leases::default();
     while !input.is_empty() {
         let port = if input.byte() & 1 == 1 { Port::BootServer } else { Port::Dhcp };
-        now.unix_ms += i64::from(u32::from_be_bytes(input.array()));
+        let passed_ms = u32::from_be_bytes(input.array());
+        now.unix_ms += i64::from(passed_ms);
+        if passed_ms & 1 == 0 {
+            now.mono += Duration::from_millis(passed_ms.into()); // else the clock was set
+        }
         let packet = input.part();
         let from = SocketAddrV4::new(Ipv4Addr::from(input.array::<4>()), 68);
         let Ok(decision) = decide(&config, &table, &mut leases, packet, (port, from), now) else { continue };

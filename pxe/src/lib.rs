@@ -1,8 +1,8 @@
 //! Network boot: DHCP and proxyDHCP, TFTP, boot HTTP and iPXE scripts.
 //!
-//! Decisions ([`dhcp::decide`], [`tftp::transfer`], [`http::range`], [`ipxe`]) are functions over bytes, a boot
-//! table snapshot and the time; the sockets around them ([`dhcp::Server`], [`tftp::Server`], [`http::Server`])
-//! are thin. The firmware's way through it:
+//! Decisions ([`dhcp::decide`], [`tftp::transfer`], [`tftp::slots`], [`http::range`], [`ipxe`]) are functions
+//! over bytes, a boot table snapshot and the time; the sockets around them ([`dhcp::Server`], [`tftp::Server`],
+//! [`http::Server`]) are thin. The firmware's way through it:
 //!
 //! ```text
 //!  DHCPDISCOVER ──▶ dhcp: boot file by architecture ──▶ tftp or http: an iPXE binary

@@ -109,7 +109,10 @@ pub fn decide(
         (Port::Dhcp, Mode::Proxy) => proxy(config, &request, boot.as_ref()),
         (Port::Dhcp, Mode::Server(subnet)) => {
             let (request, boot, now_ms) = (&request, boot.as_ref(), now.unix_ms);
-            Conversation { config, table, subnet, request, boot, now_ms }.answer(leases)
+            let clock_was_set = leases.follow(now, subnet.lease_s);
+            let mut decision = Conversation { config, table, subnet, request, boot, now_ms }.answer(leases);
+            decision.leases_changed |= clock_was_set;
+            decision
         }
     };
     if !known && client != Client::NoBoot {

@@ -24,6 +24,9 @@ use std::{
 
 use ironwright_proto::ids::Mac;
 
+use super::clock::Clock;
+use crate::now::Now;
+
 /// How long an offered address is kept for a client that has not asked for it yet.
 const OFFER_MS: i64 = 60_000;
 /// How long an address is not given out after a client found it in use.
@@ -93,9 +96,29 @@ pub struct Leases {
     by_mac: BTreeMap<Mac, Lease>,
     owner: BTreeMap<Ipv4Addr, Mac>,
     quarantine: BTreeMap<Ipv4Addr, i64>,
+    clock: Clock,
 }
 
 impl Leases {
+    /// Moves the ends of all leases with the clock where that was set, so that none ends here before it does
+    /// for its client. None gets more than a whole lease by that: the clock may have been wrong before a
+    /// restart. Returns whether it was set.
+    pub fn follow(&mut self, now: Now, lease_s: u32) -> bool {
+        let set_by = self.clock.set_by(now);
+        if set_by == 0 {
+            return false;
+        }
+        let latest = until(now.unix_ms, lease_s);
+        for lease in self.by_mac.values_mut() {
+            let moved = lease.until_ms.saturating_add(set_by);
+            lease.until_ms = if set_by > 0 { moved.min(latest) } else { moved };
+        }
+        for until_ms in self.quarantine.values_mut() {
+            *until_ms = until_ms.saturating_add(set_by);
+        }
+        true
+    }
+
     /// The address that this client was granted and still has.
     pub fn granted(&self, mac: Mac, now_ms: i64) -> Option<Ipv4Addr> {
         self.by_mac.get(&mac).filter(|lease| lease.granted && now_ms < lease.until_ms).map(|l| l.address)
@@ -147,11 +170,12 @@ impl Leases {
         Some(address)
     }
 
-    /// The client takes what it was offered, or renews.
+    /// The client takes what it was offered, or renews. It counts from when it sent its request (RFC 2131
+    /// section 4.4.1), which is before we count.
     pub fn grant(&mut self, mac: Mac, lease_s: u32, now_ms: i64) {
         if let Some(lease) = self.by_mac.get_mut(&mac) {
             lease.granted = true;
-            lease.until_ms = now_ms.saturating_add(i64::from(lease_s) * 1000);
+            lease.until_ms = until(now_ms, lease_s);
         }
     }
 
@@ -208,6 +232,10 @@ impl Leases {
     }
 }
 
+fn until(now_ms: i64, lease_s: u32) -> i64 {
+    now_ms.saturating_add(i64::from(lease_s) * 1000)
+}
+
 fn parse_line(line: &str) -> Option<(Mac, Lease)> {
     let mut words = line.split(' ');
     let mac = Mac::from_str(words.next()?).ok()?;
@@ -218,6 +246,8 @@ fn parse_line(line: &str) -> Option<(Mac, Lease)> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     fn pool(first: u8, last: u8) -> Pool {
@@ -321,6 +351,36 @@ mod tests {
         for (last, most) in [(10, 1), (12, 1), (13, 1), (16, 1), (17, 2), (109, 25)] {
             assert_eq!(pool(10, last).max_quarantine(), most, "{last}");
         }
+    }
+
+    #[test]
+    fn setting_the_clock_does_not_end_a_lease() {
+        let start = Instant::now();
+        let at = |mono_s, unix_ms| Now { unix_ms, mono: start + Duration::from_secs(mono_s) };
+        let mut leases = Leases::default();
+        assert!(!leases.follow(at(0, 0), 3600));
+        leases.offer(pool(10, 10), mac(1), None, nobody, 0);
+        leases.grant(mac(1), 3600, 0);
+        // After 100 s the clock is set from 1970 to a later day: 3500 s are left.
+        let day = 1_764_547_200_000;
+        assert!(leases.follow(at(100, day), 3600));
+        assert_eq!(leases.to_text(), format!("{} 10.0.0.10 {}\n", mac(1), day + 3_500_000));
+        assert_eq!(leases.offer(pool(10, 10), mac(2), None, nobody, day + 3_499_999), None);
+        // And back after another 100 s: 3400 s are left.
+        assert!(leases.follow(at(200, 0), 3600));
+        assert_eq!(leases.granted(mac(1), 3_399_999), Some(ip(10)));
+        assert_eq!(leases.granted(mac(1), 3_400_000), None);
+    }
+
+    #[test]
+    fn a_clock_that_was_behind_at_the_start_keeps_no_lease_for_ever() {
+        let day = 1_764_547_200_000;
+        let text = format!("{} 10.0.0.10 {}\n", mac(1), day + 3_600_000);
+        let (mut leases, _) = Leases::read_text(pool(10, 10), &text);
+        let mono = Instant::now();
+        leases.follow(Now { unix_ms: 0, mono }, 3600);
+        leases.follow(Now { unix_ms: day, mono }, 3600);
+        assert_eq!(leases.to_text(), text, "an hour is left, as before");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! DHCP (RFC 2131) and proxyDHCP (PXE 2.1): who gets which address and which boot file.
 
 mod client;
+mod clock;
 mod decide;
 mod leases;
 mod packet;

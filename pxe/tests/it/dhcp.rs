@@ -288,6 +288,20 @@ fn what_is_declined_or_released_to_another_server_is_not_ours() {
 }
 
 #[test]
+fn leases_are_stored_again_when_the_clock_was_set() {
+    let mut site = Site::server();
+    let ours = [(50, &FIRST.octets()[..]), (54, &SITE.octets()[..])];
+    site.decide(&request(DISCOVER, &[]));
+    site.decide(&request(REQUEST, &ours));
+    site.now.unix_ms += 86_400_000;
+    for stored in [true, false] {
+        assert_eq!(site.decide(&request(DISCOVER, &[])).leases_changed, stored);
+    }
+    assert_eq!(site.leases.granted(MAC, site.now.unix_ms + 3_599_999), Some(FIRST));
+    assert_eq!(site.leases.granted(MAC, site.now.unix_ms + 3_600_000), None);
+}
+
+#[test]
 fn a_full_pool_of_offers_to_strangers_makes_room_for_an_enrolled_machine() {
     let from = |n: u8, packet: &[u8]| {
         let mut packet = packet.to_vec();
