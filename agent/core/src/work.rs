@@ -4,10 +4,10 @@
 //!
 //! ```text
 //!  known id ─► stored result, or re-attach       never runs twice
-//!  malformed, or the journal is full             REFUSED malformed / busy
+//!  malformed                                     REFUSED malformed
 //!  other node, or kind not allowed               REFUSED unsupported
 //!  past not_after, by control's time             REFUSED expired
-//!  no free credit in the kind's lane             REFUSED busy
+//!  no free credit in the lane, or journal full   REFUSED busy
 //!  else: journal Accepted (then Running{boot_id} where self-terminating), tell, start
 //! ```
 //!
@@ -84,9 +84,6 @@ fn admit(
             format!("a command id has 1 to {MAX_ID} bytes, its arguments {MAX_ARGS}"),
         ));
     }
-    if !journal.has_room() {
-        return Err(fail("busy", "this agent's journal is full"));
-    }
     if command.node_id != config.node_id {
         return Err(fail("unsupported", format!("the command is for node `{}`", command.node_id)));
     }
@@ -100,6 +97,9 @@ fn admit(
     let lane = |entry: &&CommandEntry| kinds::find(&entry.command.kind).is_some_and(|k| k.lane == kind.lane);
     if journal.unfinished().filter(lane).count() >= kind.lane.credits() {
         return Err(fail("busy", format!("the {:?} lane has no free credit", kind.lane)));
+    }
+    if !journal.has_room() {
+        return Err(fail("busy", "this agent's journal is full"));
     }
     Ok(kind)
 }

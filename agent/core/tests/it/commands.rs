@@ -1,10 +1,12 @@
 //! Acceptance, lanes, duplicates, results.
 
-use ironwright_agent_core::{Effect, Input, KEEP_DONE, MAX_RESULT, Order, Record, Stage, fail};
+use ironwright_agent_core::{
+    CommandEntry, Effect, Input, Journal, KEEP_DONE, MAX_COMMANDS, MAX_RESULT, Order, Record, Stage, fail,
+};
 use ironwright_proto::{
     kinds,
     wire::{
-        Cancel, Command, CommandState, Progress, agent_frame::Frame as ToGateway,
+        Cancel, Command, CommandState, CommandUpdate, Progress, agent_frame::Frame as ToGateway,
         gateway_frame::Frame as FromGateway,
     },
 };
@@ -65,6 +67,29 @@ fn refusals_come_in_the_order_of_the_contract() {
     assert_eq!(refused(&mut rig, bad.clone()), "busy");
     rig.finish("bulk", Ok(vec![]));
     assert_eq!(starts(&rig.deliver(bad)), ["c1"]);
+}
+
+#[test]
+fn a_full_journal_is_the_last_reason() {
+    let mut full = Journal::new("j-1".into());
+    for n in 0..MAX_COMMANDS {
+        let entry = CommandEntry { command: command(&format!("done-{n}"), kinds::DISK_ERASE), stage: done() };
+        full.apply(&Record::Command(entry));
+    }
+    let mut rig = Rig::on(full, BOOT);
+    rig.step(Input::Start);
+    rig.open_session(T0);
+    let mut bad = command("c1", kinds::BOOT_PREPARE);
+    bad.not_after_unix_ms = T0;
+    assert_eq!(refused(&mut rig, bad.clone()), "unsupported");
+    bad.kind = kinds::INVENTORY_COLLECT.into();
+    assert_eq!(refused(&mut rig, bad.clone()), "expired");
+    bad.not_after_unix_ms = T0 + 1;
+    assert_eq!(refused(&mut rig, bad), "busy");
+}
+
+fn done() -> Stage {
+    Stage::Done { update: CommandUpdate::default(), at_unix_ms: T0, acked: true }
 }
 
 #[test]
