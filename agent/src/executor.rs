@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use ironwright_agent_core::{Order, fail};
 
-use crate::events::EventSink;
+use crate::{contain, events::EventSink};
 
 /// A boxed future that may borrow its executor.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -24,6 +24,14 @@ pub trait Executor: Send + Sync {
 
     /// Runs one command to its end. `Ok` is the kind's encoded result message, empty where it has none.
     fn run(&self, order: Order, ctx: Ctx) -> BoxFuture<'_, Result<Vec<u8>, CommandError>>;
+}
+
+/// Runs one command to its end. A panic fails this command only, with the code `internal`.
+pub async fn run(executor: &dyn Executor, order: Order, ctx: Ctx) -> Result<Vec<u8>, CommandError> {
+    let kind = order.kind.clone();
+    // The call is inside too: it need not be an async block.
+    let running = contain::future(async { executor.run(order, ctx).await });
+    running.await.unwrap_or_else(|| Err(fail("internal", format!("`{kind}` met a bug in the agent"))))
 }
 
 /// A running command's way to the outside. Cheap to clone; works from blocking threads too.

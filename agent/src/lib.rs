@@ -5,6 +5,7 @@
 
 mod channel;
 pub mod clock;
+pub mod contain;
 pub mod events;
 pub mod executor;
 pub mod identity;

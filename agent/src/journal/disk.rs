@@ -9,7 +9,6 @@
 use std::{
     fs, io,
     os::unix::fs::OpenOptionsExt,
-    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -22,6 +21,7 @@ use ironwright_proto::{
 use redb::{Database, DatabaseError, ReadableTable, TableDefinition, backends::FileBackend};
 
 use super::{JournalError, Store, new_id};
+use crate::contain;
 
 const FILE: &str = "journal.redb";
 /// The journal is read once and then only written.
@@ -95,7 +95,7 @@ impl Disk {
             .open(path)
             .map_err(|source| Unread::Failed(creating(source)))?;
         // What redb finds impossible in a file it answers with a panic; here it only means corrupt.
-        let opened = catch_unwind(AssertUnwindSafe(|| {
+        let opened = contain::call(|| {
             let opened = FileBackend::new(file).and_then(|backend| {
                 Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(backend)
             });
@@ -108,8 +108,8 @@ impl Disk {
             };
             let journal = load(&database)?;
             Ok((journal, Self { database }))
-        }));
-        opened.unwrap_or_else(|_| Err(Unread::Corrupt("its structure is impossible".to_owned())))
+        });
+        opened.unwrap_or_else(|| Err(Unread::Corrupt("its structure is impossible".to_owned())))
     }
 }
 

@@ -2,20 +2,18 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    panic::AssertUnwindSafe,
     pin::pin,
     sync::Arc,
     time::Duration,
 };
 
-use futures::FutureExt;
 use ironwright_proto::wire::{CommandError, Progress};
 use tokio::{sync::mpsc, task::JoinSet, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     events::EventSink,
-    executor::{Ctx, Executor, Order, fail},
+    executor::{self, Ctx, Executor, Order, fail},
 };
 
 /// Progress of one command travels at most this often.
@@ -131,16 +129,13 @@ async fn run(
     cancel: CancellationToken,
     progress: &mpsc::Sender<Progress>,
 ) -> Result<Vec<u8>, CommandError> {
-    let kind = order.kind.clone();
     let (ctx, mut newest) = Ctx::new(&order.id, events, cancel);
-    let mut running = pin!(AssertUnwindSafe(executor.run(order, ctx)).catch_unwind());
+    let mut running = pin!(executor::run(executor, order, ctx));
     let mut pace = tokio::time::interval(PROGRESS_EVERY);
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            ended = &mut running => {
-                return ended.unwrap_or_else(|_| Err(fail("panicked", format!("`{kind}` met a bug in the agent"))));
-            }
+            ended = &mut running => return ended,
             _ = pace.tick() => {
                 if newest.has_changed().unwrap_or(false) {
                     let _ = progress.try_send(newest.borrow_and_update().clone());
@@ -214,7 +209,7 @@ mod tests {
     async fn a_panicking_executor_fails_its_command_only() {
         let mut running = running();
         running.start(order("panic"));
-        assert_eq!(ended(&mut running).await.0.unwrap_err().code, "panicked");
+        assert_eq!(ended(&mut running).await.0.unwrap_err().code, "internal");
         running.start(order("count"));
         assert!(ended(&mut running).await.0.is_ok());
     }

@@ -2,14 +2,13 @@
 //! process only panics.
 
 use std::{
-    cell::Cell,
     io,
-    panic::{self, AssertUnwindSafe, PanicHookInfo},
+    panic::{self, PanicHookInfo},
     thread,
     time::Duration,
 };
 
-use ironwright_agent::{executor::BoxFuture, power::Power};
+use ironwright_agent::{contain, executor::BoxFuture, power::Power};
 use nix::{
     sys::reboot::{RebootMode, reboot},
     unistd,
@@ -62,27 +61,15 @@ pub fn reboot_on_panic() {
     });
 }
 
-/// Calls `act` on every panic but those that [`contain_panic`] expects. A hook runs before unwinding begins, so
-/// catching a panic does not help where the hook never returns.
+/// Calls `act` on every panic but contained ones, which fail an order or a read and are only said.
 fn on_bug(act: impl Fn(&PanicHookInfo<'_>) + Send + Sync + 'static) {
     panic::set_hook(Box::new(move |info| {
-        if !CONTAINING.get() {
+        if contain::is_contained() {
+            tracing::warn!("contained: {info}");
+        } else {
             act(info);
         }
     }));
-}
-
-thread_local! {
-    static CONTAINING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs a library's code that panics on bad data, on this thread; `None` where it did. It is for reading outside
-/// bytes without side effects, not for hiding bugs.
-pub fn contain_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
-    let outer = CONTAINING.replace(true);
-    let result = panic::catch_unwind(AssertUnwindSafe(work)).ok();
-    CONTAINING.set(outer);
-    result
 }
 
 fn sync_and_reboot() -> io::Error {
@@ -95,34 +82,64 @@ fn sync_and_reboot() -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
+    use std::sync::{Arc, Mutex};
+
+    use ironwright_agent::{
+        CommandError, Ctx, Executor, Order,
+        executor::{self, fail},
     };
 
     use super::*;
 
-    /// PID 1's hook reboots, so what is contained has to pass it by: a damaged disk is no bug.
+    /// Executes orders as their kind says.
+    struct Clumsy;
+
+    impl Executor for Clumsy {
+        fn kinds(&self) -> &'static [&'static str] {
+            &["call", "poll", "blocking", "good"]
+        }
+
+        fn run(&self, order: Order, _: Ctx) -> BoxFuture<'_, Result<Vec<u8>, CommandError>> {
+            assert_ne!(order.kind, "call", "clumsy");
+            Box::pin(async move {
+                tokio::task::yield_now().await;
+                assert_ne!(order.kind, "poll", "clumsy");
+                let blocking = order.kind == "blocking";
+                let work = contain::spawn_blocking(move || assert!(!blocking, "clumsy"));
+                work.await.ok_or_else(|| fail("internal", "of the work"))?;
+                Ok(vec![1])
+            })
+        }
+    }
+
+    /// PID 1's hook reboots, so what is contained has to pass it by: neither a damaged disk nor an order that
+    /// meets a bug may take the machine away from control.
     #[test]
-    fn a_contained_panic_is_no_bug_and_any_other_is() {
-        let bugs = Arc::new(AtomicUsize::new(0));
-        let (counted, here) = (Arc::clone(&bugs), thread::current().id());
-        // Other tests of this program may panic meanwhile, on their own threads.
-        on_bug(move |_| {
-            if thread::current().id() == here {
-                counted.fetch_add(1, Ordering::Relaxed);
-            }
-        });
-        let contained = contain_panic(|| -> u8 { panic!("damaged") });
-        let after_contained = bugs.load(Ordering::Relaxed);
-        let inner = contain_panic(|| contain_panic(|| -> u8 { panic!("damaged") }).is_none());
-        let bug = panic::catch_unwind(|| panic!("a bug"));
+    fn a_contained_panic_leaves_the_machine_alive_and_any_other_reboots_it() {
+        let reboots = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&reboots);
+        on_bug(move |info| seen.lock().unwrap().push(info.to_string()));
+        // Other tests of this program may panic meanwhile.
+        let ours = || reboots.lock().unwrap().iter().filter(|what| what.contains("clumsy")).count();
+
+        let read = contain::call(|| -> u8 { panic!("clumsy") });
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        let run = |kind: &'static str| {
+            let order = Order { id: "c1".into(), kind: kind.into(), args: Vec::new() };
+            let work = async { executor::run(&Clumsy, order, Ctx::detached("c1").0).await };
+            runtime.block_on(runtime.spawn(work)).unwrap().map_err(|error| error.code)
+        };
+        let results = ["call", "poll", "blocking", "good"].map(run);
+        let contained = ours();
+        let bug = runtime.block_on(runtime.spawn(async { panic!("clumsy") }));
+        let bugs = ours();
         drop(panic::take_hook());
 
-        assert_eq!((contained, after_contained), (None, 0));
-        assert_eq!(inner, Some(true));
+        assert_eq!(read, None);
+        let internal = || Err("internal".to_owned());
+        assert_eq!(results, [internal(), internal(), internal(), Ok(vec![1])]);
+        assert_eq!(contained, 0);
         assert!(bug.is_err());
-        assert_eq!(bugs.load(Ordering::Relaxed), 1);
-        assert_eq!(contain_panic(|| 7), Some(7));
+        assert_eq!(bugs, 1);
     }
 }

@@ -8,12 +8,14 @@
 //! ```
 
 use std::{
+    io::{self, Read},
     path::{Path, PathBuf},
+    pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use ironwright_agent::{CommandError, Ctx, fail};
+use ironwright_agent::{CommandError, Ctx, contain, fail};
 use ironwright_images::{
     deploy::{DeployError, DeployPlan, Deployed, Failure, Refusal, deploy},
     gpt::GptError,
@@ -28,7 +30,7 @@ use ironwright_proto::{
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Machine, blocking, disks,
+    Machine, blocking, bug, disks,
     meter::Meter,
     source::{ChunkReader, SourceError, channel, fetch, resume::HeadError, url::HttpUrl},
 };
@@ -89,7 +91,17 @@ impl Writer {
                 say("image", line);
             }
         };
-        deploy(self.source, &mut self.disk, &self.plan, &mut progress)
+        deploy(Adopting(self.source), &mut self.disk, &self.plan, &mut progress)
+    }
+}
+
+/// The source, as the decoder's thread reads it, which `deploy` spawns and whose panics it raises again.
+struct Adopting(ChunkReader);
+
+impl Read for Adopting {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        contain::adopt_thread();
+        self.0.read(buffer)
     }
 }
 
@@ -100,8 +112,8 @@ pub async fn run(machine: Arc<Machine>, plan: Plan, ctx: Ctx) -> Result<ImageDep
     say("image", format_args!("{} to {}", plan.url, path.display()));
     let (sink, source) = channel();
     let (url, size, patience) = (plan.url.clone(), plan.size, machine.waits.source);
-    let mut fetching =
-        AbortOnDropHandle::new(tokio::spawn(async move { fetch(&url, size, patience, sink).await }));
+    let fetching = async move { contain::future(fetch(&url, size, patience, sink)).await };
+    let mut fetching = AbortOnDropHandle::new(tokio::spawn(fetching));
     let writer = Writer {
         disk,
         source,
@@ -114,7 +126,7 @@ pub async fn run(machine: Arc<Machine>, plan: Plan, ctx: Ctx) -> Result<ImageDep
         },
         ctx: ctx.clone(),
     };
-    let mut writing = tokio::task::spawn_blocking(move || writer.run());
+    let mut writing = pin!(contain::spawn_blocking(move || writer.run()));
     let written = tokio::select! {
         written = &mut writing => written,
         () = ctx.cancelled() => {
@@ -123,13 +135,17 @@ pub async fn run(machine: Arc<Machine>, plan: Plan, ctx: Ctx) -> Result<ImageDep
             writing.await
         }
     };
-    let panicked = |_| fail("internal", "the writer ended by a panic; this is a bug in the ramdisk");
-    match written.map_err(panicked)? {
+    match written.ok_or_else(|| bug("the writer"))? {
         Ok(deployed) => Ok(result(&path, plan.digest, &deployed, began.elapsed())),
         Err(error) if ctx.is_cancelled() => Err(fail("cancelled", chain(&error))),
         Err(error) => {
-            let failed_source = if is_source(&error) { (&mut fetching).await.ok() } else { None };
-            Err(explain(&error, failed_source.and_then(Result::err).as_ref()))
+            let source = match is_source(&error).then_some(&mut fetching) {
+                Some(fetching) => {
+                    fetching.await.ok().map(|fetched| fetched.ok_or_else(|| bug("the fetcher")))
+                }
+                None => None,
+            };
+            Err(explain(&error, source.transpose()?.and_then(Result::err).as_ref()))
         }
     }
 }

@@ -27,7 +27,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ironwright_agent::{CommandError, Ctx, Executor, Order, executor::BoxFuture, fail};
+use ironwright_agent::{CommandError, Ctx, Executor, Order, contain, executor::BoxFuture, fail};
 use ironwright_proto::{Message, kinds, wire::ImageDeployArgs};
 
 use self::source::resume::Patience;
@@ -187,7 +187,10 @@ impl Drop for Running<'_> {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, CommandError> + Send + 'static,
 ) -> Result<T, CommandError> {
-    let result = tokio::task::spawn_blocking(work).await;
-    result
-        .unwrap_or_else(|_| Err(fail("internal", "the work ended by a panic; this is a bug in the ramdisk")))
+    contain::spawn_blocking(work).await.unwrap_or_else(|| Err(bug("the work")))
+}
+
+/// What an order ends with where a part of it panicked.
+fn bug(part: &str) -> CommandError {
+    fail("internal", format!("{part} ended by a panic; this is a bug in the ramdisk"))
 }

@@ -9,8 +9,9 @@ use std::{
 };
 
 use fatfs::{FileSystem, FsOptions};
+use ironwright_agent::contain;
 
-use crate::{boot::power::contain_panic, machine::Roots};
+use crate::machine::Roots;
 
 /// Label of a NoCloud seed, in any case (field report imaging I15).
 const LABEL: &str = "cidata";
@@ -98,7 +99,7 @@ fn read_file(device: &Path, name: &str) -> io::Result<Vec<u8>> {
 /// damaged: another disk of the machine must not keep it from finding its seed.
 fn guarded<T>(read: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the FAT file system is damaged");
-    contain_panic(read).unwrap_or_else(|| Err(damaged()))
+    contain::call(read).unwrap_or_else(|| Err(damaged()))
 }
 
 fn open(device: &Path) -> io::Result<FileSystem<ReadOnly>> {

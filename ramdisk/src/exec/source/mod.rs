@@ -17,6 +17,7 @@ use http::{Request, Response, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
+use ironwright_agent::contain;
 use tokio::{
     net::TcpStream,
     sync::mpsc,
@@ -207,7 +208,7 @@ async fn open(url: &HttpUrl, offset: u64) -> Result<(Response<Incoming>, AbortOn
         .map_err(|error| passing("opening HTTP", &error))?;
     let connection = AbortOnDropHandle::new(tokio::spawn(async move {
         // Its errors reach the reader of the body.
-        let _ = connection.await;
+        let _ = contain::future(connection).await;
     }));
     let mut request = Request::get(url.path_and_query()).header(header::HOST, url.authority());
     if offset > 0 {
