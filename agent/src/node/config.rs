@@ -113,6 +113,11 @@ impl Config {
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         parse_raw(text)?.try_into()
     }
+
+    /// The interface that control knows the machine by, where the file names it.
+    pub fn mac(&self) -> Option<Mac> {
+        self.mac
+    }
 }
 
 fn parse_raw(text: &str) -> Result<Raw, ConfigError> {

@@ -1,6 +1,9 @@
 //! Our configuration in the seed partition of this disk: the FAT file system with the label `CIDATA`.
 //!
 //! It is read without mounting it, straight from the block device, so no file system driver is needed.
+//!
+//! Disks keep the seeds of earlier deployments, also of other machines. One that names an interface of this
+//! machine comes before those that do not; where those of the same rank differ, none is taken.
 
 use std::{
     fs::{self, File},
@@ -9,9 +12,12 @@ use std::{
 };
 
 use fatfs::{FileSystem, FsOptions};
-use ironwright_agent::contain;
+use ironwright_agent::{contain, node::Config};
 
-use crate::machine::Roots;
+use crate::{
+    machine::Roots,
+    net::nics::{self, Nic},
+};
 
 /// Label of a NoCloud seed, in any case (field report imaging I15).
 const LABEL: &str = "cidata";
@@ -43,6 +49,16 @@ pub enum SeedError {
         #[source]
         source: io::Error,
     },
+    /// Which of them is this system's cannot be known.
+    #[error(
+        "the seeds on {devices} differ, and {rank}; erase the one that is out of use, or take its disk out"
+    )]
+    Ambiguous {
+        /// The partitions, by name.
+        devices: String,
+        /// What they have in common.
+        rank: &'static str,
+    },
     /// No seed of ours has such a file.
     #[error("{file} of the seed on {device} is longer than {MAX_FILE} bytes")]
     TooLong {
@@ -53,17 +69,56 @@ pub enum SeedError {
     },
 }
 
-/// Finds the seed and reads one of its files. Blocks.
+/// Finds the seed of this machine and reads its `agent.toml`, called `file`. Blocks.
 pub fn read(roots: &Roots, file: &str) -> Result<Vec<u8>, SeedError> {
     let devices = block_devices(roots);
-    let seed = devices.iter().find(|device| has_label(device));
-    let device = seed.ok_or(SeedError::NoSeed(devices.len()))?.clone();
-    let named = |source| SeedError::Read { file: file.to_owned(), device: device.clone(), source };
-    let bytes = read_file(&device, file).map_err(named)?;
-    if bytes.len() as u64 > MAX_FILE {
-        return Err(SeedError::TooLong { file: file.to_owned(), device });
+    let nics = nics::list(&roots.sys.join("class/net"));
+    let (mut ours, mut others, mut unread) = (Vec::new(), Vec::new(), None);
+    for device in devices.iter().filter(|device| has_label(device)) {
+        match read_seed(device, file) {
+            Ok(seed) if names_one_of(&nics, &seed.bytes) => ours.push(seed),
+            Ok(seed) => others.push(seed),
+            Err(error) => unread = unread.or(Some(error)),
+        }
     }
-    Ok(bytes)
+    if !ours.is_empty() {
+        return only(ours, "all name this machine");
+    }
+    match unread {
+        // It may be the one that names this machine.
+        Some(error) => Err(error),
+        None if others.is_empty() => Err(SeedError::NoSeed(devices.len())),
+        None => only(others, "none names this machine"),
+    }
+}
+
+/// What a seed says, and where it is.
+struct Seed {
+    device: PathBuf,
+    bytes: Vec<u8>,
+}
+
+/// What all of these say; there is one at least.
+fn only(mut seeds: Vec<Seed>, rank: &'static str) -> Result<Vec<u8>, SeedError> {
+    if seeds.windows(2).all(|pair| pair[0].bytes == pair[1].bytes) {
+        return Ok(seeds.swap_remove(0).bytes);
+    }
+    let devices: Vec<String> = seeds.iter().map(|seed| seed.device.display().to_string()).collect();
+    Err(SeedError::Ambiguous { devices: devices.join(", "), rank })
+}
+
+fn names_one_of(nics: &[Nic], config: &[u8]) -> bool {
+    let mac = str::from_utf8(config).ok().and_then(|text| Config::parse(text).ok()?.mac());
+    mac.is_some_and(|mac| nics.iter().any(|nic| nic.mac == mac))
+}
+
+fn read_seed(device: &Path, file: &str) -> Result<Seed, SeedError> {
+    let (file, device) = (file.to_owned(), device.to_owned());
+    match read_file(&device, &file) {
+        Ok(bytes) if bytes.len() as u64 > MAX_FILE => Err(SeedError::TooLong { file, device }),
+        Ok(bytes) => Ok(Seed { device, bytes }),
+        Err(source) => Err(SeedError::Read { file, device, source }),
+    }
 }
 
 fn block_devices(roots: &Roots) -> Vec<PathBuf> {
@@ -184,6 +239,59 @@ mod tests {
             volume(&roots.dev.join("vda1"), b"ESP        ", "agent.toml", b"wrong");
             volume(&roots.dev.join("vda3"), label, "agent.toml", b"right");
             assert_eq!(read(&roots, "agent.toml").unwrap(), b"right");
+        }
+    }
+
+    /// A configuration whose token tells deployments apart.
+    fn config(mac: &str, token: &str) -> String {
+        let pin = "00".repeat(32);
+        format!(
+            "control_url = \"https://10.0.0.1:8443\"\nca_pin = \"sha256:{pin}\"\nmachine_id = \"web-1\"\n\
+             mac = \"{mac}\"\njoin_token = \"{token}\"\n"
+        )
+    }
+
+    /// A machine with two disks that have such seeds, and one interface.
+    fn two_seeds(first: &str, second: &str) -> (tempfile::TempDir, Roots) {
+        let (root, roots) = machine(&["vda1", "vdb1"]);
+        for (device, content) in [("vda1", first), ("vdb1", second)] {
+            volume(&roots.dev.join(device), b"CIDATA     ", "agent.toml", content.as_bytes());
+        }
+        let nic = roots.sys.join("class/net/eth0");
+        fs::create_dir_all(nic.join("device")).unwrap();
+        for (file, text) in [("type", "1"), ("ifindex", "2"), ("address", OURS)] {
+            fs::write(nic.join(file), format!("{text}\n")).unwrap();
+        }
+        (root, roots)
+    }
+
+    const OURS: &str = "52:54:00:12:34:56";
+    const ANOTHER: &str = "52:54:00:12:34:99";
+
+    #[test]
+    fn the_seed_that_names_this_machine_wins_on_any_disk() {
+        let (other, ours) = (config(ANOTHER, "other"), config(OURS, "ours"));
+        for (first, second) in [(&other, &ours), (&ours, &other)] {
+            let (_root, roots) = two_seeds(first, second);
+            assert_eq!(read(&roots, "agent.toml").unwrap(), ours.as_bytes());
+        }
+        let (_root, roots) = two_seeds("of another product", &ours);
+        assert_eq!(read(&roots, "agent.toml").unwrap(), ours.as_bytes());
+        // An interface may have been replaced: what is alone is taken all the same.
+        let (_root, roots) = two_seeds(&other, &other);
+        assert_eq!(read(&roots, "agent.toml").unwrap(), other.as_bytes());
+    }
+
+    #[test]
+    fn seeds_of_the_same_rank_that_differ_are_refused_by_name() {
+        for (mac, what) in [(OURS, "all name this machine"), (ANOTHER, "none names this machine")] {
+            let (_root, roots) = two_seeds(&config(mac, "old"), &config(mac, "new"));
+            let error = read(&roots, "agent.toml").unwrap_err();
+            let SeedError::Ambiguous { devices, rank } = &error else { panic!("{error}") };
+            let [first, second] = ["vda1", "vdb1"].map(|name| roots.dev.join(name));
+            assert_eq!(*devices, format!("{}, {}", first.display(), second.display()));
+            assert_eq!(*rank, what);
+            assert!(!error.to_string().contains("token"), "no secret: {error}");
         }
     }
 
