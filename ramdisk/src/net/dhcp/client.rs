@@ -73,7 +73,7 @@ pub struct Client {
     rng: StdRng,
     state: State,
     xid: u32,
-    /// When this exchange began and when its newest request went out.
+    /// When this exchange began, and when its first request with this `xid` went out.
     began: Instant,
     asked: Instant,
     /// Requests sent in this state.
@@ -154,7 +154,7 @@ impl Client {
     }
 
     fn bind(&mut self, lease: Lease) -> Vec<Effect> {
-        // The server began to count when it saw our request, so not before we sent it (§4.4.5).
+        // Which of the requests with this `xid` the server answers is not known, so the first counts (§4.4.1).
         let since = self.asked;
         self.wake = since + lease.renew_after;
         self.state = State::Bound { lease: lease.clone(), since };
@@ -181,12 +181,12 @@ impl Client {
 
     fn ask_for_offers(&mut self, now: Instant) -> Effect {
         self.sent_with_backoff(now);
-        self.send(Ipv4Addr::BROADCAST, Ask::Discover)
+        self.send(Ipv4Addr::BROADCAST, Ask::Discover, now)
     }
 
     fn take(&mut self, offer: &Lease, now: Instant) -> Effect {
         self.sent_with_backoff(now);
-        self.send(Ipv4Addr::BROADCAST, Ask::Take(offer))
+        self.send(Ipv4Addr::BROADCAST, Ask::Take(offer), now)
     }
 
     /// Asks to keep the lease, and plans the next try at half of the time that is left in this state.
@@ -198,20 +198,24 @@ impl Client {
         };
         let left = end.saturating_duration_since(now);
         self.asked = now;
+        // With a number of its own, an answer is to this request, and the lease counts from it.
+        self.xid = self.rng.r#gen();
         self.wake = end.min(now + (left / 2).max(MIN_RENEW_PAUSE));
-        vec![self.send(to, Ask::Keep(lease))]
+        vec![self.send(to, Ask::Keep(lease), now)]
     }
 
     fn sent_with_backoff(&mut self, now: Instant) {
         let pause = FIRST_RESEND.saturating_mul(1 << self.sent.min(8)).min(LONGEST_RESEND);
         // Machines of one rack wake together; up to a quarter more keeps them from asking together.
         self.wake = now + pause.mul_f64(self.rng.gen_range(1.0..1.25));
-        self.asked = now;
+        if self.sent == 0 {
+            self.asked = now;
+        }
         self.sent = self.sent.saturating_add(1);
     }
 
-    fn send(&self, to: Ipv4Addr, ask: Ask<'_>) -> Effect {
-        let seconds = self.asked.saturating_duration_since(self.began).as_secs();
+    fn send(&self, to: Ipv4Addr, ask: Ask<'_>, now: Instant) -> Effect {
+        let seconds = now.saturating_duration_since(self.began).as_secs();
         let seconds = u16::try_from(seconds).unwrap_or(u16::MAX);
         Effect::Send { to, bytes: request(ask, self.mac, self.xid, seconds) }
     }

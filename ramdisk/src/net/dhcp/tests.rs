@@ -174,6 +174,30 @@ fn the_lease_is_renewed_by_its_server_at_t1() {
 }
 
 #[test]
+fn a_lease_counts_from_the_first_request_that_its_ack_may_answer() {
+    let start = Instant::now();
+    let mut client = Client::new(MAC, 7, start);
+    let (_, discover) = sent(&client.step(Input::Time, start));
+    let offered = start + seconds(3);
+    let (_, first) = sent(&reply(&mut client, &discover, MessageType::Offer, offered));
+    let resent = client.wake();
+    let (_, second) = sent(&client.step(Input::Time, resent));
+    assert_eq!(first.xid(), second.xid());
+    reply(&mut client, &second, MessageType::Ack, resent);
+    let t1 = offered + seconds(300);
+    assert_eq!(client.wake(), t1);
+
+    // T1 to T2 is 225 s, so the second try is 112.5 s after the first, and with another number.
+    let (_, first) = sent(&client.step(Input::Time, t1));
+    let again = t1 + Duration::from_millis(112_500);
+    let (_, second) = sent(&client.step(Input::Time, again));
+    assert_ne!(first.xid(), second.xid());
+    assert!(reply(&mut client, &first, MessageType::Ack, again).is_empty());
+    reply(&mut client, &second, MessageType::Ack, again + seconds(1));
+    assert_eq!(client.wake(), again + seconds(300));
+}
+
+#[test]
 fn a_lost_renewal_is_asked_of_everyone_and_then_given_up() {
     let start = Instant::now();
     let mut client = bound(start);
