@@ -24,6 +24,7 @@ mod sites;
 mod smbios;
 pub mod store;
 mod table;
+pub mod testing;
 mod tx;
 
 pub use commands::NodeOrder;

@@ -60,6 +60,8 @@ fn state_of(command: &Command, reported: CommandState) -> Option<State> {
         CommandState::Accepted | CommandState::Running => Some(State::Running),
         CommandState::Succeeded => Some(State::Succeeded),
         CommandState::Failed => Some(State::Failed),
+        // A refusal says that nothing has begun; after a lost journal the agent cannot know.
+        CommandState::Refused if command.maybe_begun => Some(State::Failed),
         CommandState::Refused => Some(State::Refused),
         CommandState::Unspecified => None,
     }

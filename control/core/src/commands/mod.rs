@@ -92,6 +92,9 @@ pub(crate) struct Command {
     /// Not to be run again after a crash, even where its kind would allow it.
     #[serde(default)]
     at_most_once: bool,
+    /// An agent that has lost its journal may have begun it.
+    #[serde(default)]
+    maybe_begun: bool,
     /// What the agent said of itself in the session that the command was last sent in.
     sent_boot_id: String,
     #[serde(with = "hex::serde")]
@@ -175,6 +178,7 @@ pub(crate) fn create(tx: &mut Tx<'_>, order: Order<'_>) -> Result<String, Error>
         not_after_ms: order.not_after_ms,
         cancelled: false,
         at_most_once: order.at_most_once,
+        maybe_begun: false,
         sent_boot_id: String::new(),
         result: Vec::new(),
         outcome: String::new(),

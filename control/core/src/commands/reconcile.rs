@@ -39,13 +39,13 @@ enum Fate {
 }
 
 fn fate(command: &Command, agent: AgentSide<'_>) -> Fate {
-    let kind = command.kind();
-    if kind.is_some_and(|kind| kind.self_terminating) && command.sent_boot_id != agent.boot_id {
-        return Fate::Rebooted;
-    }
     // With the journal intact, the offer was lost on its way.
     if agent.same_journal || command.retry_safe() {
         return Fate::SendAgain;
+    }
+    let self_terminating = command.kind().is_some_and(|kind| kind.self_terminating);
+    if self_terminating && command.sent_boot_id != agent.boot_id {
+        return Fate::Rebooted;
     }
     Fate::Interrupted
 }
@@ -91,6 +91,7 @@ pub(crate) fn reconcile(
             }
             Fate::SendAgain => {
                 command.state = State::Queued;
+                command.maybe_begun |= !agent.same_journal;
                 COMMANDS.put(tx.txn, &command.id, &command)?;
                 WAITING.put(tx.txn, &open_key(&command), &())?;
             }

@@ -141,6 +141,8 @@ fn after_hello(kind: &'static str, same_journal: bool, boot_id: &str) -> (State,
 fn a_lost_offer_is_sent_again() {
     assert_eq!(after_hello(kinds::IMAGE_DEPLOY, true, "boot-1").0, State::Queued);
     assert_eq!(after_hello(kinds::NODE_REBOOT, true, "boot-1").0, State::Queued);
+    // The journal would know of it, had it begun: the machine has rebooted for another reason.
+    assert_eq!(after_hello(kinds::NODE_REBOOT, true, "boot-2").0, State::Queued);
 }
 
 #[test]
@@ -151,11 +153,22 @@ fn a_lost_journal_sends_again_what_is_retry_safe_and_interrupts_the_rest() {
 }
 
 #[test]
-fn a_reboot_has_succeeded_after_a_change_of_boot_id() {
-    for same_journal in [true, false] {
-        let (state, outcome, _) = after_hello(kinds::NODE_REBOOT, same_journal, "boot-2");
-        assert_eq!((state, outcome.as_str()), (State::Succeeded, "rebooted"));
+fn a_refusal_after_a_lost_journal_is_a_failure() {
+    for (same_journal, end) in [(true, State::Refused), (false, State::Failed)] {
+        let mut fixture = Fixture::new();
+        let id = fixture.create(kinds::IMAGE_DEPLOY, Role::Ramdisk);
+        fixture.dispatch(Role::Ramdisk, "boot-1");
+        fixture.hello(same_journal, "boot-1", &[]);
+        fixture.dispatch(Role::Ramdisk, "boot-1");
+        fixture.update(NODE, &update(&id, CommandState::Refused));
+        assert_eq!(fixture.get(&id).state, end);
     }
+}
+
+#[test]
+fn a_reboot_has_succeeded_where_boot_id_and_journal_are_new() {
+    let (state, outcome, _) = after_hello(kinds::NODE_REBOOT, false, "boot-2");
+    assert_eq!((state, outcome.as_str()), (State::Succeeded, "rebooted"));
 }
 
 #[test]

@@ -170,6 +170,10 @@ impl<S: Store> Control<S> {
             let Some(live) = self.sessions.of(&node) else { continue };
             let to = SessionRef { node: node.clone(), epoch: live.epoch };
             let (ready, _) = self.commit::<_, Error>(now_ms, rng, |tx| {
+                // Where another gateway has a newer session, it sends them.
+                if !nodes::is_current(tx.txn, &node, live.epoch)? {
+                    return Ok(Vec::new());
+                }
                 commands::dispatch(tx, &node, live.role, &live.boot_id)
             })?;
             for command in ready {
