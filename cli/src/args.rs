@@ -88,6 +88,33 @@ pub(crate) enum Command {
     /// Build the agent bundle that deployed systems install.
     #[command(subcommand)]
     Bundle(BundleCommand),
+    /// Simulate a fleet with the real cores, make things go wrong, and check what has to hold.
+    #[command(after_help = "Examples:\n  ironwright sim --seed 1 --nodes 100 --minutes 60 --chaos heavy\n  \
+                      ironwright sim --nodes 20 --minutes 30 --chaos light --log sim.log")]
+    Sim(SimArgs),
+}
+
+/// The same arguments give the same log, whose digest is printed.
+#[derive(Args)]
+pub(crate) struct SimArgs {
+    /// What all randomness comes from.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Machines.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) nodes: u32,
+    /// Gateways on the one store.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) gateways: u32,
+    /// Simulated minutes in which things go wrong; 15 quiet ones follow.
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) minutes: u32,
+    /// none, light (a fault for each node in 20 minutes) or heavy (one in 3 minutes).
+    #[arg(long, default_value = "light")]
+    pub(crate) chaos: ironwright_sim::Chaos,
+    /// Where to write every line of the log.
+    #[arg(long)]
+    pub(crate) log: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]

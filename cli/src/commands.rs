@@ -7,6 +7,7 @@ mod login;
 mod machines;
 mod nodes;
 mod runs;
+mod sim;
 mod sites;
 
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Agent { config } => servers::agent(&config).await?,
         Command::Ramdisk(command) => builders::ramdisk(command, json)?,
         Command::Bundle(command) => builders::bundle(&command, json)?,
+        Command::Sim(args) => return sim::run(args, json),
         Command::Login { url, ca_pin, token_file } => login::login(url, ca_pin, token_file, json).await?,
         Command::Status => status(&Client::from_login()?, json).await?,
         Command::Sites(command) => sites::run(&Client::from_login()?, command, json).await?,

@@ -12,6 +12,16 @@ use crate::{
     tx::{Seed, Tx},
 };
 
+/// Has the next session of a node get the epoch that its first one had: a mistake for simulations to find.
+pub fn forget_epoch(store: &impl Store, node: &str) -> Result<(), Error> {
+    store.write(|txn| {
+        let mut tx = Tx::new(txn, 0, Seed::NONE);
+        let Some(mut record) = nodes::get(tx.txn, node)? else { return Ok(()) };
+        record.node.session_epoch = 0;
+        nodes::put(&mut tx, &record)
+    })
+}
+
 /// Makes a node without a machine and without any proof, as if it had joined with this key. Gives its id.
 pub fn join_unproven(
     store: &impl Store,
