@@ -34,7 +34,7 @@ use crate::{
     gateway,
     init::STORE_FILE,
     join::{Issuer, JoinService},
-    net::{Listener, ListenerLimits, TlsError, api_tls, gateway_tls},
+    net::{Listener, ListenerLimits, PerClient, TlsError, api_tls, gateway_tls},
     sources::Transfers,
     store::RedbStore,
 };
@@ -45,9 +45,20 @@ const BLOBS_DIR: &str = "blobs";
 /// The one gateway of a redb store: only one process can have it open.
 const GATEWAY: &str = "control";
 
-const API_LIMITS: ListenerLimits = ListenerLimits { name: "api", connections: 1024, window_bytes: 128 << 10 };
-const GATEWAY_LIMITS: ListenerLimits =
-    ListenerLimits { name: "gateway", connections: 16_384, window_bytes: 1 << 20 };
+/// Many nodes that join, and people, may share one address behind a NAT; each needs a place only for a moment.
+const API_LIMITS: ListenerLimits = ListenerLimits {
+    name: "api",
+    connections: 1024,
+    per_client: PerClient::All(128),
+    window_bytes: 128 << 10,
+};
+/// A whole fleet may be behind one NAT with a connection each, and come back at once after a restart.
+const GATEWAY_LIMITS: ListenerLimits = ListenerLimits {
+    name: "gateway",
+    connections: 16_384,
+    per_client: PerClient::Handshakes(1024),
+    window_bytes: 1 << 20,
+};
 /// Requests of joins that are read at the same time. Anybody may send them, and each may take 1 MiB of memory.
 const MAX_JOINS: usize = 256;
 const TICK: Duration = Duration::from_secs(1);

@@ -1,43 +1,30 @@
-//! One TLS listener: bounded connections, bounded handshakes, and an end that lets requests finish.
+//! One TLS listener: bounded connections, in all and of each client, and bounded handshakes.
 
 use std::{
     io,
     net::{IpAddr, SocketAddr},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+    sync::Arc,
+    time::{Duration, Instant},
 };
 
 use axum::Router;
-use http::Request;
-use hyper::{body::Incoming, service::service_fn};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::conn::auto,
-};
 use rustls::ServerConfig;
 use rustls_pki_types::CertificateDer;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
-    time::{sleep, timeout},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tower_service::Service;
+
+use super::{
+    clients::{Clients, Refusals, Seat},
+    connection,
+    stall::Stall,
+};
 
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-/// From the end of the handshake to the end of the first request's head.
-const FIRST_REQUEST_LIMIT: Duration = Duration::from_secs(30);
-/// From the end of a request to the end of the next one's head (HTTP/1.1).
-const HEADER_LIMIT: Duration = Duration::from_secs(30);
-const MAX_HEADER_BYTES: u32 = 32 << 10;
-/// A peer that died without a word is noticed after the sum of both (HTTP/2).
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
-const KEEP_ALIVE_LIMIT: Duration = Duration::from_secs(20);
-const MAX_STREAMS: u32 = 64;
 /// After an error of `accept`, e.g. because file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -56,8 +43,27 @@ pub(crate) struct ListenerLimits {
     /// For the log.
     pub(crate) name: &'static str,
     pub(crate) connections: usize,
+    /// Of them, one client's.
+    pub(crate) per_client: PerClient,
     /// What an HTTP/2 connection may send ahead of being read.
     pub(crate) window_bytes: u32,
+}
+
+/// Which connections of one client count.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum PerClient {
+    /// All of them, at most this many.
+    All(usize),
+    /// Only those whose handshake has not ended; after it, each has shown a certificate that control issued.
+    Handshakes(usize),
+}
+
+impl PerClient {
+    const fn most(self) -> usize {
+        match self {
+            Self::All(most) | Self::Handshakes(most) => most,
+        }
+    }
 }
 
 /// A bound socket with its TLS.
@@ -91,6 +97,8 @@ impl Listener {
         abort: CancellationToken,
     ) {
         let free = Arc::new(Semaphore::new(self.limits.connections));
+        let clients = Arc::new(Clients::new(self.limits.per_client.most()));
+        let mut refusals = Refusals::default();
         loop {
             let accepted = tokio::select! {
                 () = shutdown.cancelled() => return,
@@ -104,29 +112,44 @@ impl Listener {
                     continue;
                 }
             };
-            let Ok(permit) = free.clone().try_acquire_owned() else {
-                tracing::warn!(listener = self.limits.name, %address, "too many connections; refusing one");
+            let Some(place) = Place::take(&free, &clients, address) else {
+                if let Some(count) = refusals.count(Instant::now()) {
+                    let listener = self.limits.name;
+                    tracing::warn!(listener, %address, count, "too many connections; refused the last");
+                }
                 continue;
             };
-            let (tls, router) = (self.tls.clone(), router.clone());
-            let window_bytes = self.limits.window_bytes;
+            let (tls, limits, router) = (self.tls.clone(), self.limits, router.clone());
             let (shutdown, abort) = (shutdown.clone(), abort.clone());
             connections.spawn(async move {
-                let _permit = permit;
                 tokio::select! {
                     () = abort.cancelled() => {}
-                    () = serve_connection(tcp, address, &tls, window_bytes, router, shutdown) => {}
+                    () = serve_connection(tcp, address, place, &tls, limits, router, shutdown) => {}
                 }
             });
         }
     }
 }
 
+/// What a connection takes up; others can have it once this is dropped.
+struct Place {
+    _permit: OwnedSemaphorePermit,
+    seat: Option<Seat>,
+}
+
+impl Place {
+    fn take(free: &Arc<Semaphore>, clients: &Arc<Clients>, address: SocketAddr) -> Option<Self> {
+        let permit = free.clone().try_acquire_owned().ok()?;
+        Some(Self { _permit: permit, seat: Some(clients.enter(address.ip())?) })
+    }
+}
+
 async fn serve_connection(
     tcp: TcpStream,
     address: SocketAddr,
+    mut place: Place,
     tls: &TlsAcceptor,
-    window_bytes: u32,
+    limits: ListenerLimits,
     router: Router,
     shutdown: CancellationToken,
 ) {
@@ -134,7 +157,7 @@ async fn serve_connection(
     let _ = tcp.set_nodelay(true);
     let handshake = tokio::select! {
         () = shutdown.cancelled() => return,
-        handshake = timeout(HANDSHAKE_LIMIT, tls.accept(tcp)) => handshake,
+        handshake = timeout(HANDSHAKE_LIMIT, tls.accept(Stall::new(tcp))) => handshake,
     };
     let stream = match handshake {
         Ok(Ok(stream)) => stream,
@@ -142,61 +165,17 @@ async fn serve_connection(
         Err(_) => return tracing::debug!(%address, "TLS handshake took too long"),
     };
     let peer = Peer { address: address.ip().to_canonical(), certificate: client_certificate(&stream) };
+    if matches!(limits.per_client, PerClient::Handshakes(_)) && peer.certificate.is_some() {
+        place.seat = None;
+    }
+    // The protocol is what TLS agreed on, so that no connection waits for its first byte without a limit.
     let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let asked = Arc::new(AtomicBool::new(false));
-    let ask = asked.clone();
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        ask.store(true, Ordering::Relaxed);
-        request.extensions_mut().insert(peer.clone());
-        router.clone().call(request)
-    });
-    let builder = http_builder(http2, window_bytes);
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(connection);
-    let served = tokio::select! {
-        served = connection.as_mut() => served,
-        () = silence(&asked) => return tracing::debug!(%address, "no request came"),
-        () = shutdown.cancelled() => {
-            if !asked.load(Ordering::Relaxed) {
-                return;
-            }
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = served {
-        tracing::debug!(%address, error = %error, "connection ended");
-    }
+    connection::serve(stream, http2, limits.window_bytes, peer, router, shutdown).await;
 }
 
-/// Ends where no first request comes in time.
-async fn silence(asked: &AtomicBool) {
-    sleep(FIRST_REQUEST_LIMIT).await;
-    if asked.load(Ordering::Relaxed) {
-        std::future::pending::<()>().await;
-    }
-}
-
-/// The protocol is what TLS agreed on, so that no connection waits for its first byte without a limit.
-fn http_builder(http2: bool, window_bytes: u32) -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_LIMIT)
-        .max_buf_size(MAX_HEADER_BYTES as usize);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(MAX_STREAMS)
-        .initial_connection_window_size(window_bytes)
-        .initial_stream_window_size(window_bytes)
-        .max_header_list_size(MAX_HEADER_BYTES)
-        .keep_alive_interval(KEEP_ALIVE_INTERVAL)
-        .keep_alive_timeout(KEEP_ALIVE_LIMIT);
-    if http2 { builder.http2_only() } else { builder.http1_only() }
-}
-
-fn client_certificate(stream: &TlsStream<TcpStream>) -> Option<CertificateDer<'static>> {
+fn client_certificate<S>(stream: &TlsStream<S>) -> Option<CertificateDer<'static>> {
     stream.get_ref().1.peer_certificates()?.first().map(|certificate| certificate.clone().into_owned())
 }
+
+#[cfg(test)]
+mod tests;
