@@ -90,7 +90,8 @@ pub(crate) enum Command {
     Bundle(BundleCommand),
     /// Simulate a fleet with the real cores, make things go wrong, and check what has to hold.
     #[command(after_help = "Examples:\n  ironwright sim --seed 1 --nodes 100 --minutes 60 --chaos heavy\n  \
-                      ironwright sim --nodes 20 --minutes 30 --chaos light --log sim.log")]
+                      ironwright sim --nodes 20 --minutes 30 --chaos light --log sim.log\n  \
+                      ironwright sim --cold-start --nodes 10000 --gateways 8")]
     Sim(SimArgs),
 }
 
@@ -115,6 +116,9 @@ pub(crate) struct SimArgs {
     /// Where to write every line of the log.
     #[arg(long)]
     pub(crate) log: Option<PathBuf>,
+    /// Time how all machines come up, and come back after everything was down, instead.
+    #[arg(long, conflicts_with_all = ["minutes", "chaos", "log"])]
+    pub(crate) cold_start: bool,
 }
 
 #[derive(Subcommand)]

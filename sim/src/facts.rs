@@ -66,6 +66,11 @@ pub enum Fact {
         /// Code of its error, or its outcome.
         code: String,
     },
+    /// A session of the node is open.
+    SessionOpened {
+        /// The machine.
+        node: u32,
+    },
     /// Control marked a node as unreachable.
     Unreachable {
         /// The machine.

@@ -11,6 +11,7 @@
 mod bugs;
 mod calendar;
 mod chaos;
+mod cold_start;
 mod disk;
 mod facts;
 mod gateway;
@@ -28,6 +29,7 @@ use std::io::Write;
 pub use bugs::Bug;
 pub use calendar::At;
 pub use chaos::{Fault, FaultKind, GatewayFault, LinkFault, MAX_SKEW, MachineFault};
+pub use cold_start::{ColdStart, cold_start};
 pub use facts::{Counts, Fact, Facts};
 pub use invariants::{Violation, check};
 pub use plan::{Chaos, Plan, SETTLE, UnknownChaos};

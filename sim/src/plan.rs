@@ -48,8 +48,10 @@ pub struct Plan {
     pub nodes: u32,
     /// Gateways, each a control on the one store.
     pub gateways: u32,
-    /// Simulated time in which things go wrong; after it comes [`SETTLE`].
+    /// Simulated time in which things go wrong.
     pub minutes: u32,
+    /// Time without faults at the end.
+    pub settle: Duration,
     /// How much goes wrong.
     pub chaos: Chaos,
     /// Machines are switched on evenly within this time.
@@ -62,7 +64,7 @@ pub struct Plan {
     pub bug: Option<Bug>,
 }
 
-/// Time without faults at the end, in which all that was begun has to end: longer than any deadline.
+/// Time in which all that was begun has to end: longer than any deadline.
 pub const SETTLE: Duration = Duration::from_secs(15 * 60);
 
 impl Plan {
@@ -73,6 +75,7 @@ impl Plan {
             nodes,
             gateways: 3,
             minutes,
+            settle: SETTLE,
             chaos,
             power_on_within: Duration::from_secs(30),
             orders_per_node_and_hour: 60,

@@ -27,7 +27,7 @@ use crate::{
     gateway::Gateway,
     link::{Link, LinkId},
     machine::Machine,
-    plan::{Plan, SETTLE},
+    plan::Plan,
     streams::Streams,
     workload::{self, Job},
 };
@@ -150,7 +150,7 @@ impl<'p> World<'p> {
 
     /// Runs to the end, and looks at what is left.
     pub(crate) fn run(mut self) -> Outcome {
-        let end = At::seconds(u64::from(self.plan.minutes) * 60) + SETTLE;
+        let end = At::seconds(u64::from(self.plan.minutes) * 60) + self.plan.settle;
         while let Some(event) = self.calendar.next(end) {
             self.take(event);
         }

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use ironwright_sim::{Bug, Chaos, Plan, Report, run, shrink};
+use ironwright_sim::{Bug, Chaos, Plan, Report, cold_start, run, shrink};
 
 /// Enough machines and time that every fault strikes, often while another one is at work.
 fn plan(seed: u64, chaos: Chaos) -> Plan {
@@ -97,4 +97,15 @@ fn a_failing_schedule_shrinks_to_faults_that_are_all_needed() {
         fewer.remove(left_out);
         assert!(!breaks(fewer), "{} is not needed", smallest[left_out]);
     }
+}
+
+#[test]
+fn a_thousand_machines_are_up_within_five_seconds_of_the_last_power_on() {
+    let start = cold_start(1, 1000, 4);
+    assert!(start.report.violations.is_empty(), "{:#?}", start.report.violations);
+    // The last one is switched on just before 30 s, and nothing is lost on the way.
+    let all_up = start.all_up.unwrap().as_secs_f64();
+    assert!((29.0..35.0).contains(&all_up), "{all_up}");
+    assert_eq!(start.unreachable, 0);
+    assert!(start.all_back.unwrap().as_secs_f64() < 35.0, "{:?}", start.all_back);
 }

@@ -4,6 +4,7 @@ use std::{
     fs::File,
     io::{BufWriter, Write},
     process::ExitCode,
+    time::{Duration, Instant},
 };
 
 use anyhow::Context;
@@ -16,6 +17,9 @@ use crate::{args::SimArgs, output};
 const MAX_SHOWN: usize = 20;
 
 pub(crate) fn run(args: SimArgs, json: bool) -> anyhow::Result<ExitCode> {
+    if args.cold_start {
+        return cold_start(&args, json);
+    }
     let plan = Plan { gateways: args.gateways, ..Plan::new(args.seed, args.nodes, args.minutes, args.chaos) };
     let log = args.log.map(|path| {
         let file = File::create(&path).with_context(|| format!("creating the log {}", path.display()))?;
@@ -30,9 +34,50 @@ pub(crate) fn run(args: SimArgs, json: bool) -> anyhow::Result<ExitCode> {
     if json {
         output::json(&as_json(&plan, &report, &faults))?;
     } else {
-        print!("{}", as_text(&plan, &report, &faults));
+        output::text(&as_text(&plan, &report, &faults))?;
     }
     Ok(if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn cold_start(args: &SimArgs, json: bool) -> anyhow::Result<ExitCode> {
+    let begun = Instant::now();
+    let start = ironwright_sim::cold_start(args.seed, args.nodes, args.gateways);
+    let took = begun.elapsed();
+    let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+    let (all_up, all_back) = (seconds(start.all_up), seconds(start.all_back));
+    let well = start.report.violations.is_empty() && all_up.is_some() && all_back.is_some();
+    if json {
+        output::json(&json!({
+            "nodes": args.nodes,
+            "gateways": args.gateways,
+            "all_up_s": all_up,
+            "all_back_s": all_back,
+            "unreachable": start.unreachable,
+            "violations": start.report.violations.len(),
+            "digest": start.report.digest,
+            "wall_s": took.as_secs_f64(),
+            "peak_memory_bytes": peak_memory(),
+        }))?;
+    } else {
+        let shown = |time: Option<f64>| time.map_or("not all".to_owned(), |time| format!("{time:.3} s"));
+        output::text(&output::fields(&[
+            ("all up after the first power on", shown(all_up)),
+            ("all back after the gateways", shown(all_back)),
+            ("marked unreachable", start.unreachable.to_string()),
+            ("violations", start.report.violations.len().to_string()),
+            ("log digest", start.report.digest.clone()),
+            ("this took", format!("{:.1} s", took.as_secs_f64())),
+            ("peak memory", output::or_dash(peak_memory().map(output::size))),
+        ]))?;
+    }
+    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The most memory that this process has had.
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
 fn as_json(plan: &Plan, report: &Report, faults: &[String]) -> serde_json::Value {

@@ -106,6 +106,7 @@ impl World<'_> {
                 }
                 self.gateways[index as usize].sessions.insert(session, id);
                 self.count("sessions");
+                self.fact(Fact::SessionOpened { node });
                 self.carry_out(index, output);
             }
             Some(Opened::Rejected(Rejected { code, message })) => {
