@@ -38,18 +38,15 @@ pub(crate) fn control_init(
             "api_url": made.api_url,
         }));
     }
-    println!("control made in {}", dir.display());
-    print!(
-        "{}",
-        output::fields(&[
-            ("API", made.api_url.clone()),
-            ("CA pin", made.ca_pin.to_string()),
-            ("admin token", made.admin_token.as_str().to_owned()),
-        ])
-    );
-    println!("\nThe token is shown this once. Next:");
-    println!("  ironwright control serve --dir {}", dir.display());
-    println!("  ironwright login --url {} --ca-pin {}", made.api_url, made.ca_pin);
+    output::line(&format!("control made in {}", dir.display()))?;
+    output::text(&output::fields(&[
+        ("API", made.api_url.clone()),
+        ("CA pin", made.ca_pin.to_string()),
+        ("admin token", made.admin_token.as_str().to_owned()),
+    ]))?;
+    output::line("\nThe token is shown this once. Next:")?;
+    output::line(&format!("  ironwright control serve --dir {}", dir.display()))?;
+    output::line(&format!("  ironwright login --url {} --ca-pin {}", made.api_url, made.ca_pin))?;
     Ok(())
 }
 
@@ -78,20 +75,14 @@ pub(crate) fn ramdisk(command: RamdiskCommand, json: bool) -> anyhow::Result<()>
             "libraries": report.libraries, "missing": report.missing,
         }));
     }
-    print!(
-        "{}",
-        output::fields(&[
-            ("ramdisk", output.display().to_string()),
-            ("digest", digest.to_string()),
-            ("kernel", report.kernel),
-            (
-                "size",
-                format!("{} ({} unpacked)", output::size(report.compressed), output::size(report.unpacked))
-            ),
-            ("modules", format!("{} ({})", report.modules, output::size(report.module_bytes))),
-            ("shared objects", report.libraries.to_string()),
-        ])
-    );
+    output::text(&output::fields(&[
+        ("ramdisk", output.display().to_string()),
+        ("digest", digest.to_string()),
+        ("kernel", report.kernel),
+        ("size", format!("{} ({} unpacked)", output::size(report.compressed), output::size(report.unpacked))),
+        ("modules", format!("{} ({})", report.modules, output::size(report.module_bytes))),
+        ("shared objects", report.libraries.to_string()),
+    ]))?;
     Ok(())
 }
 
@@ -106,15 +97,12 @@ pub(crate) fn bundle(command: &BundleCommand, json: bool) -> anyhow::Result<()> 
             "digest": digest, "size_bytes": size, "files": bundled.files, "unpacked_bytes": bundled.bytes,
         }));
     }
-    print!(
-        "{}",
-        output::fields(&[
-            ("bundle", output.display().to_string()),
-            ("digest", digest.to_string()),
-            ("size", format!("{} ({} unpacked)", output::size(size), output::size(bundled.bytes))),
-            ("files", bundled.files.to_string()),
-        ])
-    );
+    output::text(&output::fields(&[
+        ("bundle", output.display().to_string()),
+        ("digest", digest.to_string()),
+        ("size", format!("{} ({} unpacked)", output::size(size), output::size(bundled.bytes))),
+        ("files", bundled.files.to_string()),
+    ]))?;
     Ok(())
 }
 

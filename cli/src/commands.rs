@@ -29,7 +29,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Control(ControlCommand::Serve { dir }) => servers::control(dir).await?,
         Command::Site(SiteCommand::Run { config }) => servers::site(&config).await?,
-        Command::Site(SiteCommand::ExampleConfig) => print!("{}", ironwright_site::Config::example()),
+        Command::Site(SiteCommand::ExampleConfig) => output::text(ironwright_site::Config::example())?,
         Command::Agent { config } => servers::agent(&config).await?,
         Command::Ramdisk(command) => builders::ramdisk(command, json)?,
         Command::Bundle(command) => builders::bundle(&command, json)?,
@@ -54,14 +54,11 @@ async fn status(client: &Client, json: bool) -> anyhow::Result<()> {
     if json {
         return output::json(&status);
     }
-    print!(
-        "{}",
-        output::fields(&[
-            ("version", status.version.clone()),
-            ("CA pin", status.ca_pin.to_string()),
-            ("sessions", status.sessions.to_string()),
-            ("active runs", status.active_runs.to_string()),
-        ])
-    );
+    output::text(&output::fields(&[
+        ("version", status.version.clone()),
+        ("CA pin", status.ca_pin.to_string()),
+        ("sessions", status.sessions.to_string()),
+        ("active runs", status.active_runs.to_string()),
+    ]))?;
     Ok(())
 }

@@ -12,6 +12,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// What a shell shows for a program that SIGPIPE ended.
+const CLOSED_PIPE: u8 = 141;
+
 fn main() -> ExitCode {
     let cli = args::Cli::parse();
     if let Err(error) = servers::init_logging(&cli.command) {
@@ -30,6 +33,7 @@ fn main() -> ExitCode {
     runtime.shutdown_background();
     match outcome {
         Ok(code) => code,
+        Err(error) if is_closed_pipe(&error) => CLOSED_PIPE.into(),
         Err(error) => {
             eprintln!("ironwright: {}", output::plain(&format!("{error:#}")));
             error
@@ -37,4 +41,13 @@ fn main() -> ExitCode {
                 .map_or(ExitCode::FAILURE, client::ClientError::exit_code)
         }
     }
+}
+
+/// Whether the error is that whoever read our output has had enough, as in `… | head`.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let kind = |cause: &(dyn std::error::Error + 'static)| {
+        let io = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        io.or_else(|| cause.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind))
+    };
+    error.chain().any(|cause| kind(cause) == Some(std::io::ErrorKind::BrokenPipe))
 }

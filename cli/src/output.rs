@@ -4,6 +4,19 @@ use std::{borrow::Cow, fmt::Write as _, io::Write};
 
 use serde::Serialize;
 
+/// Prints text as it is. That nobody reads it is an error like any other; `main` knows a closed pipe.
+pub(crate) fn text(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Prints a line.
+pub(crate) fn line(line: &str) -> anyhow::Result<()> {
+    text(&format!("{line}\n"))
+}
+
 /// Prints one JSON document.
 pub(crate) fn json<T: Serialize>(value: &T) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();

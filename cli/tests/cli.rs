@@ -308,3 +308,28 @@ fn wrong_command_lines_exit_with_2_and_say_nothing_on_standard_output() {
     assert_eq!(output.status.code(), Some(DONE));
     assert!(help.contains("Example:"), "{help}");
 }
+
+#[test]
+fn output_that_nobody_takes_ends_the_program_in_its_way() {
+    let run = |stdout: Stdio| {
+        let out = program().args(["site", "example-config"]).stdout(stdout).output().unwrap();
+        (out.status.code(), text(&out.stderr))
+    };
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    // As if SIGPIPE had ended it: 128 + 13.
+    assert_eq!(run(writer.into()), (Some(141), String::new()));
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let (code, said) = run(full.into());
+    assert_eq!(code, Some(REFUSED));
+    assert!(said.contains("No space left on device") && !said.contains("panicked"), "{said}");
+}
+
+#[test]
+fn what_is_no_token_and_what_is_no_file_is_said_before_control_is_asked() {
+    let rig = Rig::start();
+    let folder = rig.path("");
+    let login = ["login", "--url", &rig.url, "--ca-pin", &rig.ca_pin, "--token-file", "/dev/zero"];
+    assert!(rig.fails(REFUSED, &login).contains("no admin token"));
+    assert!(rig.fails(REFUSED, &["images", "add", "x", "--file", &folder]).contains("no file"));
+}

@@ -31,8 +31,8 @@ pub(super) async fn run(client: &Client, args: DeployArgs, json: bool) -> anyhow
     if json {
         output::json(&run)?;
     } else {
-        println!("run {} started; follow it with: ironwright runs watch {}", run.id, run.id);
-        println!("now power on {} with network boot", run.machine);
+        output::line(&format!("run {} started; follow it with: ironwright runs watch {}", run.id, run.id))?;
+        output::line(&format!("now power on {} with network boot", run.machine))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -37,7 +37,7 @@ pub(super) async fn run(
                     event.subject,
                     event.detail
                 );
-                println!("{}", output::plain(&line));
+                output::line(&output::plain(&line))?;
             }
         }
         if !follow {

@@ -52,7 +52,7 @@ pub(super) async fn run(client: &Client, command: ImagesCommand, json: bool) -> 
                     ]
                 })
                 .collect();
-            print!("{}", output::table(&["IMAGE", "STATE", "SIZE", "FORMAT", "DIGEST"], &rows));
+            output::text(&output::table(&["IMAGE", "STATE", "SIZE", "FORMAT", "DIGEST"], &rows))?;
             Ok(())
         }
         ImagesCommand::Show { name } => {
@@ -65,19 +65,16 @@ fn show(image: &Image, json: bool) -> anyhow::Result<()> {
     if json {
         return output::json(image);
     }
-    print!(
-        "{}",
-        output::fields(&[
-            ("image", image.name.to_string()),
-            ("state", state(image.state).to_owned()),
-            ("source", image.source.clone()),
-            ("digest", output::or_dash(image.digest)),
-            ("size", output::size(image.size_bytes)),
-            ("size on disk", output::size(image.raw_size_bytes)),
-            ("format", output::or_dash(image.format.clone())),
-            ("error", output::or_dash(image.error.as_ref().map(|e| format!("{} ({})", e.message, e.code)))),
-        ])
-    );
+    output::text(&output::fields(&[
+        ("image", image.name.to_string()),
+        ("state", state(image.state).to_owned()),
+        ("source", image.source.clone()),
+        ("digest", output::or_dash(image.digest)),
+        ("size", output::size(image.size_bytes)),
+        ("size on disk", output::size(image.raw_size_bytes)),
+        ("format", output::or_dash(image.format.clone())),
+        ("error", output::or_dash(image.error.as_ref().map(|e| format!("{} ({})", e.message, e.code)))),
+    ]))?;
     Ok(())
 }
 
@@ -90,7 +87,11 @@ async fn upload(
 ) -> anyhow::Result<Image> {
     let reading = || format!("reading {}", path.display());
     let file = tokio::fs::File::open(path).await.with_context(reading)?;
-    let length = file.metadata().await.with_context(reading)?.len();
+    let about = file.metadata().await.with_context(reading)?;
+    if !about.is_file() {
+        anyhow::bail!("{} is no file; give a disk image", path.display());
+    }
+    let length = about.len();
     let bar = progress_bar(length, quiet);
     let counted = bar.clone();
     let frames = ReaderStream::with_capacity(file, 256 << 10)

@@ -9,6 +9,8 @@ use crate::{client::Client, client_config::ClientConfig, output};
 
 /// An admin token has 48 characters or so.
 const MAX_TOKEN_BYTES: u64 = 1024;
+/// What admin tokens begin with.
+const TOKEN_PREFIX: &str = "iwa_";
 
 pub(super) async fn login(
     url: String,
@@ -32,6 +34,11 @@ pub(super) async fn login(
     if token.is_empty() {
         bail!("the admin token is empty; `ironwright control init` printed it");
     }
+    if !token.starts_with(TOKEN_PREFIX) || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        bail!(
+            "this is no admin token, which begins with {TOKEN_PREFIX}; `ironwright control init` printed it"
+        );
+    }
     let config = ClientConfig { url, ca_pin, token };
     let client = Client::new(ClientConfig { url: config.url.clone(), ca_pin, token: config.token.clone() })?;
     let status: Status = client.get("/v1/status").await?;
@@ -39,6 +46,6 @@ pub(super) async fn login(
     if json {
         return output::json(&status);
     }
-    println!("logged in to control {} at {} ({})", status.version, config.url, path.display());
+    output::line(&format!("logged in to control {} at {} ({})", status.version, config.url, path.display()))?;
     Ok(())
 }

@@ -12,7 +12,7 @@ pub(super) async fn run(client: &Client, command: MachinesCommand, json: bool) -
             if json {
                 return output::json(&machine);
             }
-            println!("machine {} added ({})", machine.id, machine.mac);
+            output::line(&format!("machine {} added ({})", machine.id, machine.mac))?;
         }
         MachinesCommand::List => {
             let machines: Vec<Machine> = client.get("/v1/machines").await?;
@@ -30,28 +30,25 @@ pub(super) async fn run(client: &Client, command: MachinesCommand, json: bool) -
                     ]
                 })
                 .collect();
-            print!("{}", output::table(&["MACHINE", "MAC", "SITE", "NODE"], &rows));
+            output::text(&output::table(&["MACHINE", "MAC", "SITE", "NODE"], &rows))?;
         }
         MachinesCommand::Show { id } => {
             let machine: Machine = client.get(&format!("/v1/machines/{id}")).await?;
             if json {
                 return output::json(&machine);
             }
-            print!(
-                "{}",
-                output::fields(&[
-                    ("machine", machine.id.to_string()),
-                    ("MAC", machine.mac.to_string()),
-                    ("site", output::or_dash(machine.site)),
-                    ("product UUID", output::or_dash(machine.product_uuid)),
-                    ("may join without TPM", machine.allow_no_tpm.to_string()),
-                    ("EK", output::or_dash(machine.ek_fingerprint)),
-                    ("node", output::or_dash(machine.node_id)),
-                    ("enrolled", output::time(machine.created_ms)),
-                ])
-            );
+            output::text(&output::fields(&[
+                ("machine", machine.id.to_string()),
+                ("MAC", machine.mac.to_string()),
+                ("site", output::or_dash(machine.site)),
+                ("product UUID", output::or_dash(machine.product_uuid)),
+                ("may join without TPM", machine.allow_no_tpm.to_string()),
+                ("EK", output::or_dash(machine.ek_fingerprint)),
+                ("node", output::or_dash(machine.node_id)),
+                ("enrolled", output::time(machine.created_ms)),
+            ]))?;
             if let Some(inventory) = &machine.inventory {
-                println!("inventory");
+                output::line("inventory")?;
                 output::json(inventory)?;
             }
         }

@@ -25,33 +25,30 @@ pub(super) async fn run(client: &Client, command: NodesCommand, json: bool) -> a
                     ]
                 })
                 .collect();
-            print!("{}", output::table(&["NODE", "OF", "ROLE", "STATE", "LINK", "PROOF"], &rows));
+            output::text(&output::table(&["NODE", "OF", "ROLE", "STATE", "LINK", "PROOF"], &rows))?;
         }
         NodesCommand::Show { node } => {
             let node: Node = client.get(&format!("/v1/nodes/{node}")).await?;
             if json {
                 return output::json(&node);
             }
-            print!(
-                "{}",
-                output::fields(&[
-                    ("node", node.id),
-                    ("machine", output::or_dash(node.machine)),
-                    ("site", output::or_dash(node.site)),
-                    ("role", node.role),
-                    ("state", state(node.state).to_owned()),
-                    ("link", link(node.connected)),
-                    ("session epoch", node.session_epoch.to_string()),
-                    ("boot id", output::or_dash(node.boot_id)),
-                    ("agent", output::or_dash(node.agent_version)),
-                    ("proof", node.proof),
-                    ("EK", output::or_dash(node.ek_fingerprint)),
-                    ("joined", output::time(node.joined_ms)),
-                    ("state since", output::time(node.changed_ms)),
-                ])
-            );
+            output::text(&output::fields(&[
+                ("node", node.id),
+                ("machine", output::or_dash(node.machine)),
+                ("site", output::or_dash(node.site)),
+                ("role", node.role),
+                ("state", state(node.state).to_owned()),
+                ("link", link(node.connected)),
+                ("session epoch", node.session_epoch.to_string()),
+                ("boot id", output::or_dash(node.boot_id)),
+                ("agent", output::or_dash(node.agent_version)),
+                ("proof", node.proof),
+                ("EK", output::or_dash(node.ek_fingerprint)),
+                ("joined", output::time(node.joined_ms)),
+                ("state since", output::time(node.changed_ms)),
+            ]))?;
             for (index, value) in node.pcrs {
-                println!("PCR {index}  {value}");
+                output::line(&format!("PCR {index}  {value}"))?;
             }
         }
     }

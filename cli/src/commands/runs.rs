@@ -47,7 +47,7 @@ async fn list(client: &Client, json: bool) -> anyhow::Result<()> {
             ]
         })
         .collect();
-    print!("{}", output::table(&["RUN", "MACHINE", "IMAGE", "STATE", "STEP", "STARTED"], &rows));
+    output::text(&output::table(&["RUN", "MACHINE", "IMAGE", "STATE", "STEP", "STARTED"], &rows))?;
     Ok(())
 }
 
@@ -55,25 +55,23 @@ fn show(run: &Run, json: bool) -> anyhow::Result<()> {
     if json {
         return output::json(run);
     }
-    print!(
-        "{}",
-        output::fields(&[
-            ("run", run.id.clone()),
-            ("machine", run.machine.to_string()),
-            ("image", format!("{} {}", run.image, run.image_digest)),
-            ("state", state(run.state).to_owned()),
-            ("asked for by", run.requested_by.clone()),
-            ("started", output::time(run.created_ms)),
-            ("ended", output::or_dash(run.ended_ms.map(output::time))),
-            ("error", output::or_dash(run.error.as_ref().map(|e| format!("{} ({})", e.message, e.code)))),
-        ])
-    );
+    output::text(&output::fields(&[
+        ("run", run.id.clone()),
+        ("machine", run.machine.to_string()),
+        ("image", format!("{} {}", run.image, run.image_digest)),
+        ("state", state(run.state).to_owned()),
+        ("asked for by", run.requested_by.clone()),
+        ("started", output::time(run.created_ms)),
+        ("ended", output::or_dash(run.ended_ms.map(output::time))),
+        ("error", output::or_dash(run.error.as_ref().map(|e| format!("{} ({})", e.message, e.code)))),
+    ]))?;
     let rows: Vec<_> = run
         .steps
         .iter()
         .map(|step| vec![step.name.clone(), state(step.state).to_owned(), duration(step), remark(step)])
         .collect();
-    print!("\n{}", output::table(&["STEP", "STATE", "TOOK", ""], &rows));
+    output::text("\n")?;
+    output::text(&output::table(&["STEP", "STATE", "TOOK", ""], &rows))?;
     Ok(())
 }
 
@@ -83,16 +81,17 @@ pub(super) async fn watch(client: &Client, id: &str, json: bool) -> anyhow::Resu
     let mut last = None;
     let mut reopens = 0;
     loop {
-        let mut got_any = false;
+        let (mut got_any, mut shown) = (false, Ok(()));
         let outcome = client
             .lines(&format!("/v1/runs/{id}/watch"), |run: Run| {
                 got_any = true;
-                view.show(&run);
-                let go_on = !run.state.is_final();
+                shown = view.show(&run);
+                let go_on = shown.is_ok() && !run.state.is_final();
                 last = Some(run);
                 go_on
             })
             .await;
+        shown?;
         if let Some(run) = last.take_if(|run| run.state.is_final()) {
             return Ok(if run.state == RunState::Succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
@@ -121,11 +120,9 @@ impl View {
         Self { json, bar: super::images::progress_bar(0, json), shown: BTreeMap::new(), waiting: None }
     }
 
-    fn show(&mut self, run: &Run) {
+    fn show(&mut self, run: &Run) -> anyhow::Result<()> {
         if self.json {
-            // A closed pipe ends the program by itself with the next line.
-            let _ = output::json_line(run);
-            return;
+            return output::json_line(run);
         }
         for step in &run.steps {
             if step.state != RunState::Pending
@@ -141,22 +138,23 @@ impl View {
                     duration(step),
                     remark(step)
                 );
-                self.print(line.trim_end());
+                self.print(line.trim_end())?;
             }
             if step.state == RunState::Running {
-                self.progress(step);
+                self.progress(step)?;
             }
         }
         if run.state.is_final() {
             self.bar.finish_and_clear();
-            println!("run {} {}", run.id, state(run.state));
+            output::line(&format!("run {} {}", run.id, state(run.state)))?;
             if let Some(error) = &run.error {
-                println!("{}", output::plain(&format!("{} ({})", error.message, error.code)));
+                output::line(&output::plain(&format!("{} ({})", error.message, error.code)))?;
             }
         }
+        Ok(())
     }
 
-    fn progress(&mut self, step: &Step) {
+    fn progress(&mut self, step: &Step) -> anyhow::Result<()> {
         if let Some(progress) = &step.progress {
             self.bar.set_length(progress.total);
             self.bar.set_position(progress.done);
@@ -164,14 +162,15 @@ impl View {
         } else if step.waiting_for != self.waiting {
             self.waiting.clone_from(&step.waiting_for);
             if let Some(waiting) = &self.waiting {
-                self.print(&format!("{:>10}  {}", "", waiting));
+                self.print(&format!("{:>10}  {}", "", waiting))?;
             }
         }
+        Ok(())
     }
 
     /// A line above the bar, also where standard error is no terminal and there is no bar.
-    fn print(&self, line: &str) {
-        self.bar.suspend(|| println!("{}", output::plain(line)));
+    fn print(&self, line: &str) -> anyhow::Result<()> {
+        self.bar.suspend(|| output::line(&output::plain(line)))
     }
 }
 

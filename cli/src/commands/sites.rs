@@ -13,18 +13,13 @@ pub(super) async fn run(client: &Client, command: SitesCommand, json: bool) -> a
             }
             let created: SiteCreated = client.post("/v1/sites", &NewSite { name }).await?;
             let Some(path) = token_file else {
-                return if json {
-                    output::json(&created)
-                } else {
-                    println!("{}", created.join_token);
-                    Ok(())
-                };
+                return if json { output::json(&created) } else { output::line(&created.join_token) };
             };
             write_secret(&path, &format!("{}\n", created.join_token))?;
             if json {
                 return output::json(&created.site);
             }
-            println!("site {}: its join token is in {}", created.site.name, path.display());
+            output::line(&format!("site {}: its join token is in {}", created.site.name, path.display()))?;
         }
         SitesCommand::List => {
             let sites: Vec<Site> = client.get("/v1/sites").await?;
@@ -42,7 +37,7 @@ pub(super) async fn run(client: &Client, command: SitesCommand, json: bool) -> a
                     ]
                 })
                 .collect();
-            print!("{}", output::table(&["SITE", "LEASE", "HOLDER", "ADDRESS"], &rows));
+            output::text(&output::table(&["SITE", "LEASE", "HOLDER", "ADDRESS"], &rows))?;
         }
     }
     Ok(())
