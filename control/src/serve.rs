@@ -4,7 +4,14 @@
 //! bind ── listen ── ready ── … ── shutdown ── no new connections, Drain to all agents ── ≤ 10 s ── driver ends
 //! ```
 
-use std::{collections::BTreeSet, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -35,7 +42,7 @@ use crate::{
     init::STORE_FILE,
     join::{Issuer, JoinService},
     net::{Listener, ListenerLimits, PerClient, TlsError, api_tls, gateway_tls},
-    sources::Transfers,
+    sources::{Room, Transfers, free_bytes},
     store::RedbStore,
 };
 
@@ -99,9 +106,50 @@ pub enum ServeError {
     /// What is in the store cannot be worked with.
     #[error("starting on what is in the store")]
     Start(#[from] SetupError),
+    /// Control's own folder.
+    #[error("looking at the folder `{dir}`")]
+    Folder {
+        /// The folder.
+        dir: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The store needs space. Nothing that was answered is lost.
+    #[error("the disk is full: {free} bytes are left; free space in `{dir}`, then start control again")]
+    DiskFull {
+        /// Control's folder.
+        dir: PathBuf,
+        /// What is left.
+        free: u64,
+        /// What failed.
+        #[source]
+        source: Box<ServeError>,
+    },
     /// A bug: the driver ended by itself.
     #[error("control's driver ended by itself")]
     Driver,
+}
+
+/// With less than this left, a failing store most likely fails for want of space. It does not always say so: after the
+/// first failed write its errors only name that.
+const FULL_BYTES: u64 = 16 << 20;
+
+impl ServeError {
+    /// Says what to do where the disk is full.
+    fn explained(self, dir: &Path) -> Self {
+        // Where even this fails, the error at hand is the better one.
+        self.with_free(dir, free_bytes(dir).unwrap_or(u64::MAX))
+    }
+
+    fn with_free(self, dir: &Path, free: u64) -> Self {
+        let writes =
+            matches!(self, Self::Open(_) | Self::Store(_) | Self::Blobs(_) | Self::Start(_) | Self::Ca(_));
+        if !writes || free >= FULL_BYTES {
+            return self;
+        }
+        Self::DiskFull { dir: dir.to_owned(), free, source: Box::new(self) }
+    }
 }
 
 /// Serves until `shutdown` is cancelled.
@@ -122,11 +170,17 @@ pub struct Server {
     core: driver::Core,
     unfinished_images: Vec<Image>,
     max_image_bytes: u64,
+    room: Room,
+    dir: PathBuf,
 }
 
 impl Server {
     /// Opens everything and binds both ports; nothing is served yet.
     pub async fn bind(config: &Config) -> Result<Self, ServeError> {
+        Self::open(config).await.map_err(|error| error.explained(config.dir()))
+    }
+
+    async fn open(config: &Config) -> Result<Self, ServeError> {
         // First, because it is also the lock of the folder: a second control changes nothing in it.
         let store = RedbStore::open(&config.dir().join(STORE_FILE)).map_err(ServeError::Open)?;
         let ca = Authority::load(config.dir())?;
@@ -165,6 +219,9 @@ impl Server {
             core,
             unfinished_images,
             max_image_bytes: config.max_image_bytes(),
+            room: Room::of(config.dir())
+                .map_err(|source| ServeError::Folder { dir: config.dir().into(), source })?,
+            dir: config.dir().into(),
         })
     }
 
@@ -190,6 +247,7 @@ impl Server {
             handle.clone(),
             self.blobs.clone(),
             self.max_image_bytes,
+            self.room,
             tasks.clone(),
             stop.clone(),
         );
@@ -219,12 +277,10 @@ impl Server {
         stop.cancel();
         if let Some(ended) = ended {
             abort.cancel();
-            return Err(ended
-                .map_err(|_| ServeError::Driver)?
-                .err()
-                .map_or(ServeError::Driver, ServeError::Store));
+            let error = ended.map_err(|_| ServeError::Driver)?.err();
+            return Err(error.map_or(ServeError::Driver, ServeError::Store).explained(&self.dir));
         }
-        end(handle, driver, &tasks, &abort).await
+        end(handle, driver, &tasks, &abort).await.map_err(|error| error.explained(&self.dir))
     }
 }
 
@@ -283,4 +339,19 @@ async fn end(
     }
     handle.stop().await;
     driver.await.map_err(|_| ServeError::Driver)?.map_err(ServeError::Store)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_fails_on_a_full_disk_says_what_to_do() {
+        let failed = || ServeError::Store(StoreError::backend("syncing", io::Error::other("previous")));
+        let dir = Path::new("/srv/control");
+        let said = failed().with_free(dir, 4096).to_string();
+        assert!(said.contains("free space in `/srv/control`, then start control again"), "{said}");
+        assert!(matches!(failed().with_free(dir, 1 << 30), ServeError::Store(_)));
+        assert!(matches!(ServeError::Driver.with_free(dir, 0), ServeError::Driver));
+    }
 }

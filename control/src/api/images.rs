@@ -9,8 +9,9 @@ use axum::{
 };
 use futures::StreamExt;
 use http::StatusCode;
+use hyper::body::Body as _;
 use ironwright_proto::{
-    api::{Image, ImageState, NewImage},
+    api::{ApiErrorBody, Image, ImageState, NewImage},
     ids::{Digest, Name},
 };
 use serde::Deserialize;
@@ -21,7 +22,7 @@ use super::{
     auth::Actor,
     extract::{JsonBody, QueryString},
 };
-use crate::sources::check_url;
+use crate::sources::{INSUFFICIENT_STORAGE, Source, check_url};
 
 /// A refused upload is read on for this long, so that its client, which is still sending, gets to the answer.
 const LINGER_LIMIT: Duration = Duration::from_secs(30);
@@ -61,6 +62,7 @@ pub(super) async fn upload(
     QueryString(query): QueryString<UploadQuery>,
     body: Body,
 ) -> Result<Json<Image>, Failure> {
+    let len = body.size_hint().exact();
     let bytes = body.into_data_stream();
     let name = match register(&api, actor, &name).await {
         Ok(name) => name,
@@ -71,10 +73,18 @@ pub(super) async fn upload(
         }
     };
     let bytes = bytes.map(|item| item.map_err(std::io::Error::other)).boxed();
-    let image = api.transfers.upload(name, bytes, query.digest).await?;
+    let image = api.transfers.upload(name, Source { bytes, len }, query.digest).await?;
     match image.error.clone().filter(|_| image.state == ImageState::Failed) {
-        Some(error) => Err(Failure::with_body(StatusCode::UNPROCESSABLE_ENTITY, error)),
+        Some(error) => Err(Failure::with_body(status_of(&error), error)),
         None => Ok(Json(image)),
+    }
+}
+
+/// The status of an upload that failed.
+fn status_of(error: &ApiErrorBody) -> StatusCode {
+    match error.code.as_str() {
+        INSUFFICIENT_STORAGE => StatusCode::INSUFFICIENT_STORAGE,
+        _ => StatusCode::UNPROCESSABLE_ENTITY,
     }
 }
 

@@ -9,7 +9,10 @@ use ironwright_images::{
 };
 use ironwright_proto::ids::Digest;
 
-use super::SourceError;
+use super::{Room, SourceError};
+
+/// The room on the disk is looked at again after this many bytes.
+const ROOM_CHECK_BYTES: usize = 1 << 20;
 
 /// Where bytes come from, for the words of an error.
 pub(super) enum Origin {
@@ -17,16 +20,24 @@ pub(super) enum Origin {
     Upload,
 }
 
+/// What an image may take up.
+#[derive(Debug, Clone)]
+pub(super) struct Bounds {
+    pub(super) most: u64,
+    pub(super) room: Room,
+}
+
 /// Reads `source` to its end. What is not accepted leaves nothing in the store.
 pub(super) fn ingest(
     store: &Store,
     source: impl Read + Send,
     origin: &Origin,
-    limit: u64,
+    bounds: &Bounds,
     expected: Option<Digest>,
 ) -> Result<ImageFacts, SourceError> {
+    let limit = bounds.most;
     let writer = store.begin(limit).map_err(|e| SourceError::Storing(words(&e)))?;
-    let mut tee = Tee { source, writer, fault: None };
+    let mut tee = Tee { source, writer, room: &bounds.room, unchecked: ROOM_CHECK_BYTES, fault: None };
     let measured = measure(&mut tee);
     if let Some(fault) = tee.fault {
         return Err(fault.into_error(origin, limit));
@@ -56,15 +67,19 @@ fn words(error: &StoreError) -> String {
 }
 
 /// Writes to the store what is read through it, and remembers which of both failed.
-struct Tee<R> {
+struct Tee<'r, R> {
     source: R,
     writer: Writer,
+    room: &'r Room,
+    /// Bytes since the room was looked at.
+    unchecked: usize,
     fault: Option<Fault>,
 }
 
 enum Fault {
     Source(io::Error),
     Store(io::Error),
+    Room(SourceError),
 }
 
 impl Fault {
@@ -76,20 +91,30 @@ impl Fault {
             }
             (Self::Source(e), Origin::Upload) => SourceError::UploadBroken(e.to_string()),
             (Self::Store(e), _) if e.kind() == io::ErrorKind::FileTooLarge => SourceError::TooLarge { limit },
+            (Self::Room(error), _) => error,
             (Self::Store(e), _) => SourceError::Storing(e.to_string()),
         }
     }
 }
 
-impl<R: Read> Read for Tee<R> {
+impl<R: Read> Read for Tee<'_, R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let read = self.source.read(buf).map_err(|e| self.keep(e, Fault::Source))?;
+        self.unchecked = self.unchecked.saturating_add(read);
+        if self.unchecked >= ROOM_CHECK_BYTES {
+            self.unchecked = 0;
+            self.room.check(read as u64).map_err(|e| {
+                let told = io::Error::other(e.to_string());
+                self.fault = Some(Fault::Room(e));
+                told
+            })?;
+        }
         self.writer.write_all(&buf[..read]).map_err(|e| self.keep(e, Fault::Store))?;
         Ok(read)
     }
 }
 
-impl<R> Tee<R> {
+impl<R> Tee<'_, R> {
     /// The caller gets an error that no reader takes for "try again".
     fn keep(&mut self, error: io::Error, fault: impl FnOnce(io::Error) -> Fault) -> io::Error {
         let told = io::Error::other(error.to_string());
@@ -119,10 +144,19 @@ mod tests {
     }
 
     fn run(source: impl Read + Send, expected: Option<&str>) -> (Result<ImageFacts, SourceError>, usize) {
+        run_with_reserve(source, expected, 0)
+    }
+
+    fn run_with_reserve(
+        source: impl Read + Send,
+        expected: Option<&str>,
+        reserve: u64,
+    ) -> (Result<ImageFacts, SourceError>, usize) {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::at(dir.path()).unwrap();
         let expected = expected.map(|text| text.parse().unwrap());
-        let result = ingest(&store, source, &Origin::Url("http://a/b".into()), LIMIT, expected);
+        let bounds = Bounds { most: LIMIT, room: Room::with_reserve(dir.path(), reserve) };
+        let result = ingest(&store, source, &Origin::Url("http://a/b".into()), &bounds, expected);
         let count = |sub: &str| std::fs::read_dir(dir.path().join(sub)).unwrap().count();
         (result, count("sha256") + count("tmp"))
     }
@@ -154,5 +188,11 @@ mod tests {
             let (result, files) = run(source, None);
             assert_eq!((result.unwrap_err().code(), files), (code, 0));
         }
+    }
+
+    #[test]
+    fn an_image_that_would_take_the_reserve_leaves_nothing() {
+        let (result, files) = run_with_reserve(&b"abc"[..], None, 1 << 60);
+        assert_eq!((result.unwrap_err().code(), files), ("insufficient_storage", 0));
     }
 }

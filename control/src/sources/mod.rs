@@ -11,6 +11,7 @@ mod file;
 mod guard;
 mod image_url;
 mod ingest;
+mod room;
 mod transfers;
 mod web;
 
@@ -19,10 +20,24 @@ use std::{io, pin::Pin};
 use bytes::Bytes;
 use futures::Stream;
 
-pub(crate) use self::{image_url::check_url, transfers::Transfers};
+pub(crate) use self::{
+    image_url::check_url,
+    room::{Room, free_bytes},
+    transfers::Transfers,
+};
 
 /// The bytes of an image, as they arrive.
 type ByteStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
+
+/// An image that can be read.
+pub(crate) struct Source {
+    pub(crate) bytes: ByteStream,
+    /// Its size, where the source tells it beforehand.
+    pub(crate) len: Option<u64>,
+}
+
+/// The code of an image that does not fit on control's disk.
+pub(crate) const INSUFFICIENT_STORAGE: &str = "insufficient_storage";
 
 /// Why the bytes of an image could not be had. The code is part of the API.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +60,12 @@ enum SourceError {
     /// The bytes are not the wanted ones.
     #[error("the image's digest is {actual}, expected {expected}")]
     DigestMismatch { expected: String, actual: String },
+    /// The store on the same disk needs the rest.
+    #[error(
+        "the image does not fit: {free} bytes are free in `{dir}`, of which control keeps {reserve} for its store; \
+         free space there, then add the image again"
+    )]
+    InsufficientStorage { dir: String, free: u64, reserve: u64 },
     /// Control's own disk.
     #[error("control could not store the image: {0}")]
     Storing(String),
@@ -62,6 +83,7 @@ impl SourceError {
             Self::UnknownFormat(_) => "unknown_format",
             Self::Damaged(_) => "image_damaged",
             Self::DigestMismatch { .. } => "digest_mismatch",
+            Self::InsufficientStorage { .. } => INSUFFICIENT_STORAGE,
             Self::Storing(_) => "internal",
             Self::Stopping => "stopping",
         }

@@ -26,9 +26,9 @@ use tokio_util::{
 };
 
 use super::{
-    ByteStream, SourceError, file, guard,
+    Room, Source, SourceError, file, guard,
     image_url::{ImageUrl, check_url},
-    ingest::{Origin, ingest},
+    ingest::{Bounds, Origin, ingest},
     web,
 };
 use crate::driver::{Handle, Stopped};
@@ -45,7 +45,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 pub(crate) struct Transfers {
     driver: Handle,
     store: Store,
-    max_image_bytes: u64,
+    bounds: Bounds,
     turns: Arc<Semaphore>,
     tasks: TaskTracker,
     shutdown: CancellationToken,
@@ -56,11 +56,13 @@ impl Transfers {
         driver: Handle,
         store: Store,
         max_image_bytes: u64,
+        room: Room,
         tasks: TaskTracker,
         shutdown: CancellationToken,
     ) -> Self {
         let turns = Arc::new(Semaphore::new(MAX_TRANSFERS));
-        Self { driver, store, max_image_bytes, turns, tasks, shutdown }
+        let bounds = Bounds { most: max_image_bytes, room };
+        Self { driver, store, bounds, turns, tasks, shutdown }
     }
 
     /// Fetches a registered image in the background.
@@ -88,11 +90,11 @@ impl Transfers {
                 ImageUrl::File(path) => file::open(&path).await.map_err(|e| unreachable(e.to_string())),
             }
         };
-        let bytes = tokio::select! {
+        let source = tokio::select! {
             () = self.shutdown.cancelled() => return Err(SourceError::Stopping),
-            bytes = opening => bytes?,
+            source = opening => source?,
         };
-        self.store(name, bytes, Origin::Url(url.to_owned()), expected).await
+        self.store(name, source, Origin::Url(url.to_owned()), expected).await
     }
 
     /// Stores the bytes of an upload that was just registered. Goes on to a definite end also when the caller is
@@ -100,13 +102,13 @@ impl Transfers {
     pub(crate) async fn upload(
         &self,
         name: Name,
-        bytes: ByteStream,
+        source: Source,
         expected: Option<Digest>,
     ) -> Result<Image, Stopped> {
         let this = self.clone();
         let task = self.tasks.spawn(async move {
             let result = match this.turn().await {
-                Ok(_turn) => this.store(&name, bytes, Origin::Upload, expected).await,
+                Ok(_turn) => this.store(&name, source, Origin::Upload, expected).await,
                 Err(error) => Err(error),
             };
             this.report(&name, result).await
@@ -124,18 +126,19 @@ impl Transfers {
     async fn store(
         &self,
         name: &Name,
-        bytes: ByteStream,
+        source: Source,
         origin: Origin,
         expected: Option<Digest>,
     ) -> Result<ImageFacts, SourceError> {
         let count = Arc::new(AtomicU64::new(0));
-        let guarded = guard::guarded(bytes, count.clone(), self.shutdown.clone());
-        let (store, limit) = (self.store.clone(), self.max_image_bytes);
+        let guarded = guard::guarded(source.bytes, count.clone(), self.shutdown.clone());
+        let (store, bounds) = (self.store.clone(), self.bounds.clone());
         let (done, mut stored) = oneshot::channel();
         tokio::task::spawn_blocking(move || {
             let bridge = SyncIoBridge::new(StreamReader::new(guarded));
             let mut reader = BufReader::with_capacity(BUFFER_BYTES, bridge);
-            let result = ingest(&store, &mut reader, &origin, limit, expected);
+            let fits = bounds.room.check(source.len.unwrap_or(0));
+            let result = fits.and_then(|()| ingest(&store, &mut reader, &origin, &bounds, expected));
             let linger = result.is_err() && matches!(origin, Origin::Upload);
             // Nobody waits any more only when control ends.
             let _ = done.send(result);

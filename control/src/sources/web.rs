@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyDataStream, Empty};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper_util::rt::TokioIo;
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use rustls_pki_types::ServerName;
@@ -22,22 +22,23 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 use url::{Position, Url};
 
-use super::ByteStream;
+use super::Source;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 const MAX_REDIRECTS: usize = 5;
 
 /// Opens the body at a URL. The error says, in words, which URL failed and why.
-pub(super) async fn open(url: &Url) -> Result<ByteStream, String> {
+pub(super) async fn open(url: &Url) -> Result<Source, String> {
     let mut url = url.clone();
     for _ in 0..=MAX_REDIRECTS {
         let response = get(&url).await?;
         let status = response.status();
         if status == StatusCode::OK {
-            return Ok(BodyDataStream::new(response.into_body())
-                .map(|item| item.map_err(std::io::Error::other))
-                .boxed());
+            let body = response.into_body();
+            let len = body.size_hint().exact();
+            let bytes = BodyDataStream::new(body).map(|item| item.map_err(std::io::Error::other)).boxed();
+            return Ok(Source { bytes, len });
         }
         let location = response.headers().get(header::LOCATION).filter(|_| status.is_redirection());
         let Some(location) = location else { return Err(format!("the server answered {status}")) };

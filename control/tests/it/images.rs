@@ -6,9 +6,13 @@ use http::{Method, StatusCode};
 use ironwright_proto::api::{Image, ImageState};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use tokio::time::{Instant, sleep};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    time::{Instant, sleep, timeout},
+};
 
 use crate::{
+    client::{connect, tls},
     rig::{DEADLINE, Rig},
     web::Web,
 };
@@ -152,5 +156,29 @@ async fn images_are_uploaded() {
 
     let (status, answer) = rig.api.bytes(Method::PUT, "/v1/images/a_b/bytes", "x").await;
     assert_eq!((status, &answer["error"]["field"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("name")));
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_cannot_fit_is_refused_before_it_is_sent() {
+    let rig = Rig::start().await;
+    let mut stream = connect(rig.api.address, tls(&rig.ca(), None, b"http/1.1")).await.unwrap();
+    // One exbibyte, of which the first bytes come.
+    let head = format!(
+        "PUT /v1/images/huge/bytes HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n\
+         content-length: 1152921504606846976\r\n\r\nabc",
+        rig.api.token
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    while !String::from_utf8_lossy(&answer).contains("insufficient_storage") {
+        let read = timeout(DEADLINE, stream.read_buf(&mut answer)).await.unwrap().unwrap();
+        assert_ne!(read, 0, "{}", String::from_utf8_lossy(&answer));
+    }
+    assert!(answer.starts_with(b"HTTP/1.1 507 "), "{}", String::from_utf8_lossy(&answer));
+    assert_eq!(code(&rig.api.read("/v1/images/huge").await), "insufficient_storage");
+    let left = std::fs::read_dir(rig.dir.path().join("control/blobs/tmp")).unwrap().count();
+    assert_eq!(left, 0);
+    drop(stream);
     rig.stop().await;
 }
