@@ -1,5 +1,7 @@
 //! Every answer that is not a success is an `ApiError`.
 
+use std::time::Duration;
+
 use axum::{
     Json,
     response::{IntoResponse, Response},
@@ -15,11 +17,13 @@ use crate::driver::Stopped;
 pub(crate) struct Failure {
     status: StatusCode,
     error: ApiErrorBody,
+    retry_after: Option<Duration>,
 }
 
 impl Failure {
     pub(crate) fn new(status: StatusCode, code: &str, message: impl Into<String>) -> Self {
-        Self { status, error: ApiErrorBody { code: code.to_owned(), message: message.into(), field: None } }
+        let error = ApiErrorBody { code: code.to_owned(), message: message.into(), field: None };
+        Self::with_body(status, error)
     }
 
     /// With the field of the request that is at fault.
@@ -29,7 +33,13 @@ impl Failure {
     }
 
     pub(crate) const fn with_body(status: StatusCode, error: ApiErrorBody) -> Self {
-        Self { status, error }
+        Self { status, error, retry_after: None }
+    }
+
+    /// With the time after which it may go better (RFC 9110 section 10.2.3), in whole seconds.
+    pub(crate) const fn retry_after(mut self, pause: Duration) -> Self {
+        self.retry_after = Some(pause);
+        self
     }
 }
 
@@ -39,7 +49,7 @@ impl From<Error> for Failure {
         if status.is_server_error() {
             tracing::error!(error = &error as &dyn std::error::Error, "a request failed inside");
         }
-        Self { status, error: error.to_api().error }
+        Self::with_body(status, error.to_api().error)
     }
 }
 
@@ -51,7 +61,11 @@ impl From<Stopped> for Failure {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        (self.status, Json(ApiError { error: self.error })).into_response()
+        let mut response = (self.status, Json(ApiError { error: self.error })).into_response();
+        if let Some(pause) = self.retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, pause.as_secs().into());
+        }
+        response
     }
 }
 

@@ -22,7 +22,7 @@ use super::{
     auth::Actor,
     extract::{JsonBody, QueryString},
 };
-use crate::sources::{INSUFFICIENT_STORAGE, Source, check_url};
+use crate::sources::{INSUFFICIENT_STORAGE, Source, TOO_SLOW, TURN_LIMIT, Turn, check_url};
 
 /// A refused upload is read on for this long, so that its client, which is still sending, gets to the answer.
 const LINGER_LIMIT: Duration = Duration::from_secs(30);
@@ -64,8 +64,8 @@ pub(super) async fn upload(
 ) -> Result<Json<Image>, Failure> {
     let len = body.size_hint().exact();
     let bytes = body.into_data_stream();
-    let name = match register(&api, actor, &name).await {
-        Ok(name) => name,
+    let (name, turn) = match register(&api, actor, &name).await {
+        Ok(registered) => registered,
         Err(failure) => {
             // Beside the answer: one that comes only after all bytes would be late.
             tokio::spawn(timeout(LINGER_LIMIT, linger(bytes)));
@@ -73,7 +73,7 @@ pub(super) async fn upload(
         }
     };
     let bytes = bytes.map(|item| item.map_err(std::io::Error::other)).boxed();
-    let image = api.transfers.upload(name, Source { bytes, len }, query.digest).await?;
+    let image = api.transfers.upload(turn, name, Source { bytes, len }, query.digest).await?;
     match image.error.clone().filter(|_| image.state == ImageState::Failed) {
         Some(error) => Err(Failure::with_body(status_of(&error), error)),
         None => Ok(Json(image)),
@@ -84,18 +84,40 @@ pub(super) async fn upload(
 fn status_of(error: &ApiErrorBody) -> StatusCode {
     match error.code.as_str() {
         INSUFFICIENT_STORAGE => StatusCode::INSUFFICIENT_STORAGE,
+        TOO_SLOW => StatusCode::REQUEST_TIMEOUT,
         _ => StatusCode::UNPROCESSABLE_ENTITY,
     }
 }
 
-async fn register(api: &Api, actor: String, name: &str) -> Result<Name, Failure> {
+/// The image is registered only once it is its turn.
+async fn register(api: &Api, actor: String, name: &str) -> Result<(Name, Turn), Failure> {
     let name: Name = name.parse().map_err(|e: ironwright_proto::ids::IdError| {
         Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_request", e.to_string()).of_field("name")
     })?;
+    let turn = api.transfers.upload_turn().await?.ok_or_else(busy)?;
     let image = api.driver.call(move |core, now_ms| core.register_upload(&actor, &name, now_ms)).await??;
-    Ok(image.name)
+    Ok((image.name, turn))
+}
+
+fn busy() -> Failure {
+    let message = "control is busy with other images; try again in a minute";
+    Failure::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message).retry_after(TURN_LIMIT)
 }
 
 async fn linger(mut bytes: BodyDataStream) {
     while let Some(Ok(_)) = bytes.next().await {}
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::response::IntoResponse;
+
+    use super::*;
+
+    #[test]
+    fn a_busy_control_says_when_to_come_back() {
+        let response = busy().into_response();
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(response.headers()[http::header::RETRY_AFTER], "30");
+    }
 }

@@ -1,4 +1,4 @@
-//! Limits on a stream of image bytes: it may neither stall, nor last for ever, nor outlive control.
+//! Limits on a stream of image bytes: it may neither crawl, nor last for ever, nor outlive control.
 
 use std::{
     io,
@@ -9,36 +9,60 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use futures::{StreamExt, stream};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::ByteStream;
 
-/// Without a byte for this long the source counts as gone.
-const IDLE_LIMIT: Duration = Duration::from_secs(60);
+/// What a source has to bring, on average, while it is waited for: a few crawling ones would keep all others from
+/// their turn.
+const MIN_BYTES_PER_SECOND: u64 = 64 << 10;
+/// The average is over this much waiting. Time that control's own disk takes is no waiting.
+const RATE_WINDOW: Duration = Duration::from_secs(60);
 /// The largest images over the slowest sensible link.
 const TOTAL_LIMIT: Duration = Duration::from_secs(12 * 3600);
+
+/// The source is slower than [`MIN_BYTES_PER_SECOND`].
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("less than {MIN_BYTES_PER_SECOND} bytes a second came for {} s", RATE_WINDOW.as_secs())]
+pub(super) struct TooSlow;
+
+/// How a source did in the window at hand.
+#[derive(Debug, Default)]
+struct Window {
+    waited: Duration,
+    bytes: u64,
+}
+
+impl Window {
+    /// Begins the next window where this one is over.
+    fn check(&mut self) -> io::Result<()> {
+        if self.waited < RATE_WINDOW {
+            return Ok(());
+        }
+        let enough = self.bytes >= MIN_BYTES_PER_SECOND * RATE_WINDOW.as_secs();
+        *self = Self::default();
+        if enough { Ok(()) } else { Err(io::Error::new(io::ErrorKind::TimedOut, TooSlow)) }
+    }
+}
 
 /// Adds the limits and counts the bytes. A stream that is cut ends with an error, never as if it were whole.
 pub(super) fn guarded(inner: ByteStream, count: Arc<AtomicU64>, shutdown: CancellationToken) -> ByteStream {
     let end = Instant::now() + TOTAL_LIMIT;
-    stream::unfold(Some(inner), move |inner| {
+    stream::unfold(Some((inner, Window::default())), move |state| {
         let (count, shutdown) = (count.clone(), shutdown.clone());
         async move {
-            let mut inner = inner?;
-            let limit = end.min(Instant::now() + IDLE_LIMIT);
-            let item = tokio::select! {
+            let (mut inner, mut window) = state?;
+            let next = tokio::select! {
                 () = shutdown.cancelled() => Err(io::Error::new(io::ErrorKind::Interrupted, "control is stopping")),
-                item = timeout_at(limit, inner.next()) => match item {
-                    Ok(item) => item?,
-                    Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no bytes came for too long")),
-                },
+                next = next(&mut inner, &mut window, end) => next,
             };
-            match item {
+            match next.transpose()? {
                 Ok(bytes) => {
                     count.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-                    Some((Ok(bytes), Some(inner)))
+                    Some((Ok(bytes), Some((inner, window))))
                 }
                 Err(error) => Some((Err(error), None)),
             }
@@ -47,9 +71,33 @@ pub(super) fn guarded(inner: ByteStream, count: Arc<AtomicU64>, shutdown: Cancel
     .boxed()
 }
 
+async fn next(inner: &mut ByteStream, window: &mut Window, end: Instant) -> io::Result<Option<Bytes>> {
+    loop {
+        let begin = Instant::now();
+        let limit = end.min(begin + RATE_WINDOW.saturating_sub(window.waited));
+        let item = timeout_at(limit, inner.next()).await;
+        window.waited += begin.elapsed();
+        let bytes = match item {
+            Ok(item) => item.transpose()?,
+            Err(_) if Instant::now() >= end => {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "it took too long"));
+            }
+            Err(_) => {
+                window.check()?;
+                continue;
+            }
+        };
+        window.bytes += bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        if bytes.is_some() {
+            window.check()?;
+        }
+        return Ok(bytes);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
+    use tokio::time::sleep;
 
     use super::*;
 
@@ -71,6 +119,49 @@ mod tests {
         let stalled = chunk().chain(stream::pending()).boxed();
         assert_eq!(collect(stalled, CancellationToken::new()).await, (vec![io::ErrorKind::TimedOut], 3));
         assert_eq!(collect(chunk().boxed(), CancellationToken::new()).await, (vec![], 3));
+    }
+
+    /// `size` bytes after each `pause`, `times` times.
+    fn paced(size: usize, pause: Duration, times: usize) -> ByteStream {
+        let chunks = stream::iter(0..times).then(move |_| async move {
+            sleep(pause).await;
+            Ok(Bytes::from(vec![7; size]))
+        });
+        chunks.boxed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_crawling_source_is_given_up_after_a_minute() {
+        let start = Instant::now();
+        let crawling = paced(1, Duration::from_secs(5), 10_000);
+        let mut source = guarded(crawling, Arc::default(), CancellationToken::new());
+        let error = loop {
+            if let Err(error) = source.next().await.expect("an error") {
+                break error;
+            }
+        };
+        assert!(error.get_ref().is_some_and(|e| e.is::<TooSlow>()), "{error}");
+        assert_eq!(start.elapsed().as_secs(), 60);
+        assert!(source.next().await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_source_at_the_least_rate_may_take_hours() {
+        // 64 KiB/s, in pieces of 320 KiB.
+        let slow = paced(320 << 10, Duration::from_secs(5), 1000);
+        let (errors, count) = collect(slow, CancellationToken::new()).await;
+        assert_eq!((errors, count), (vec![], 1000 * (320 << 10)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_that_control_takes_is_not_the_sources() {
+        let fast = paced(1000, Duration::from_millis(1), 20);
+        let mut source = guarded(fast, Arc::default(), CancellationToken::new());
+        for _ in 0..20 {
+            assert!(source.next().await.unwrap().is_ok());
+            sleep(Duration::from_secs(30)).await;
+        }
+        assert!(source.next().await.is_none());
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use ironwright_images::{
 };
 use ironwright_proto::ids::Digest;
 
-use super::{Room, SourceError};
+use super::{Room, SourceError, guard::TooSlow};
 
 /// The room on the disk is looked at again after this many bytes.
 const ROOM_CHECK_BYTES: usize = 1 << 20;
@@ -85,6 +85,9 @@ enum Fault {
 impl Fault {
     fn into_error(self, origin: &Origin, limit: u64) -> SourceError {
         match (self, origin) {
+            (Self::Source(e), _) if e.get_ref().is_some_and(|e| e.is::<TooSlow>()) => {
+                SourceError::TooSlow(TooSlow)
+            }
             (Self::Source(e), _) if e.kind() == io::ErrorKind::Interrupted => SourceError::Stopping,
             (Self::Source(e), Origin::Url(url)) => {
                 SourceError::Unreachable { url: url.clone(), why: e.to_string() }
@@ -173,6 +176,18 @@ mod tests {
     fn i2_one_wrong_byte_is_a_mismatch_and_leaves_nothing() {
         let (result, files) = run(&b"abd"[..], Some(ABC));
         assert_eq!((result.unwrap_err().code(), files), ("digest_mismatch", 0));
+    }
+
+    #[test]
+    fn a_source_that_is_too_slow_is_named_so() {
+        struct Slow;
+        impl Read for Slow {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::Error::new(io::ErrorKind::TimedOut, TooSlow))
+            }
+        }
+        let (result, files) = run(Slow, None);
+        assert_eq!((result.unwrap_err().code(), files), ("too_slow", 0));
     }
 
     #[test]

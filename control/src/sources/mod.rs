@@ -3,7 +3,7 @@
 //! ```text
 //! http, https, file ─┐
 //!                    ├─▶ guarded stream ─▶ measure and store (blocking thread) ─▶ image_fetched
-//! upload ────────────┘   (idle and total       digest, format, sizes in           or image_failed
+//! upload ────────────┘   (least rate, total    digest, format, sizes in           or image_failed
 //!                         time, shutdown)      one pass
 //! ```
 
@@ -13,6 +13,7 @@ mod image_url;
 mod ingest;
 mod room;
 mod transfers;
+mod turns;
 mod web;
 
 use std::{io, pin::Pin};
@@ -24,6 +25,7 @@ pub(crate) use self::{
     image_url::check_url,
     room::{Room, free_bytes},
     transfers::Transfers,
+    turns::{TURN_LIMIT, Turn},
 };
 
 /// The bytes of an image, as they arrive.
@@ -38,6 +40,8 @@ pub(crate) struct Source {
 
 /// The code of an image that does not fit on control's disk.
 pub(crate) const INSUFFICIENT_STORAGE: &str = "insufficient_storage";
+/// The code of an image that came too slowly.
+pub(crate) const TOO_SLOW: &str = "too_slow";
 
 /// Why the bytes of an image could not be had. The code is part of the API.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +55,9 @@ enum SourceError {
     /// More bytes than the config allows.
     #[error("the image is larger than {limit} bytes; raise limits.image_bytes in control.toml")]
     TooLarge { limit: u64 },
+    /// It would keep others from their turn.
+    #[error("the image was given up: {0}; check the connection, and add the image again")]
+    TooSlow(guard::TooSlow),
     /// Nothing that could be written to a disk.
     #[error("{0}")]
     UnknownFormat(String),
@@ -80,6 +87,7 @@ impl SourceError {
             Self::Unreachable { .. } => "source_unreachable",
             Self::UploadBroken(_) => "interrupted",
             Self::TooLarge { .. } => "too_large",
+            Self::TooSlow(_) => TOO_SLOW,
             Self::UnknownFormat(_) => "unknown_format",
             Self::Damaged(_) => "image_damaged",
             Self::DigestMismatch { .. } => "digest_mismatch",

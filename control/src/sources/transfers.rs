@@ -16,7 +16,7 @@ use ironwright_proto::{
     ids::{Digest, Name},
 };
 use tokio::{
-    sync::{Semaphore, SemaphorePermit, oneshot},
+    sync::oneshot,
     time::{MissedTickBehavior, interval},
 };
 use tokio_util::{
@@ -29,12 +29,11 @@ use super::{
     Room, Source, SourceError, file, guard,
     image_url::{ImageUrl, check_url},
     ingest::{Bounds, Origin, ingest},
+    turns::{Turn, Turns},
     web,
 };
 use crate::driver::{Handle, Stopped};
 
-/// Images that are read at the same time; others wait for their turn.
-const MAX_TRANSFERS: usize = 4;
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 /// A refused upload is read on for this long.
 const LINGER_LIMIT: Duration = Duration::from_secs(30);
@@ -46,7 +45,7 @@ pub(crate) struct Transfers {
     driver: Handle,
     store: Store,
     bounds: Bounds,
-    turns: Arc<Semaphore>,
+    turns: Turns,
     tasks: TaskTracker,
     shutdown: CancellationToken,
 }
@@ -60,9 +59,8 @@ impl Transfers {
         tasks: TaskTracker,
         shutdown: CancellationToken,
     ) -> Self {
-        let turns = Arc::new(Semaphore::new(MAX_TRANSFERS));
         let bounds = Bounds { most: max_image_bytes, room };
-        Self { driver, store, bounds, turns, tasks, shutdown }
+        Self { driver, store, bounds, turns: Turns::new(), tasks, shutdown }
     }
 
     /// Fetches a registered image in the background.
@@ -83,7 +81,10 @@ impl Transfers {
         expected: Option<Digest>,
     ) -> Result<ImageFacts, SourceError> {
         let unreachable = |why| SourceError::Unreachable { url: url.to_owned(), why };
-        let _turn = self.turn().await?;
+        let _turn = tokio::select! {
+            () = self.shutdown.cancelled() => return Err(SourceError::Stopping),
+            turn = self.turns.take() => turn,
+        };
         let opening = async {
             match check_url(url).map_err(unreachable)? {
                 ImageUrl::Web(url) => web::open(&url).await.map_err(unreachable),
@@ -97,30 +98,30 @@ impl Transfers {
         self.store(name, source, Origin::Url(url.to_owned()), expected).await
     }
 
+    /// The turn of an upload; `None` where control is busy with others.
+    pub(crate) async fn upload_turn(&self) -> Result<Option<Turn>, Stopped> {
+        tokio::select! {
+            () = self.shutdown.cancelled() => Err(Stopped),
+            turn = self.turns.take_soon() => Ok(turn),
+        }
+    }
+
     /// Stores the bytes of an upload that was just registered. Goes on to a definite end also when the caller is
     /// dropped, as happens when its connection breaks.
     pub(crate) async fn upload(
         &self,
+        turn: Turn,
         name: Name,
         source: Source,
         expected: Option<Digest>,
     ) -> Result<Image, Stopped> {
         let this = self.clone();
         let task = self.tasks.spawn(async move {
-            let result = match this.turn().await {
-                Ok(_turn) => this.store(&name, source, Origin::Upload, expected).await,
-                Err(error) => Err(error),
-            };
+            let result = this.store(&name, source, Origin::Upload, expected).await;
+            drop(turn);
             this.report(&name, result).await
         });
         task.await.map_err(|_| Stopped)?
-    }
-
-    async fn turn(&self) -> Result<SemaphorePermit<'_>, SourceError> {
-        tokio::select! {
-            () = self.shutdown.cancelled() => Err(SourceError::Stopping),
-            turn = self.turns.acquire() => turn.map_err(|_| SourceError::Stopping),
-        }
     }
 
     async fn store(
