@@ -18,7 +18,7 @@ use ironwright_proto::{
     Message,
     wire::{Event, JournalCommand, JournalMark},
 };
-use redb::{Database, DatabaseError, ReadableTable, TableDefinition, backends::FileBackend};
+use redb::{Database, DatabaseError, ReadableTable, StorageBackend, TableDefinition, backends::FileBackend};
 
 use super::{JournalError, Store, new_id};
 use crate::contain;
@@ -42,6 +42,8 @@ pub(crate) struct Disk {
 enum Unread {
     /// It holds something else than a journal; a new one takes its place.
     Corrupt(String),
+    /// Another agent has it.
+    InUse,
     /// It may well be a good one.
     Failed(JournalError),
 }
@@ -70,6 +72,7 @@ impl Disk {
         let path = dir.join(FILE);
         match Self::read(&path) {
             Ok(opened) => return Ok(opened),
+            Err(Unread::InUse) => return Err(JournalError::InUse(path)),
             Err(Unread::Failed(err)) => return Err(err),
             Err(Unread::Corrupt(why)) => {
                 let aside = move_aside(&path)?;
@@ -77,6 +80,7 @@ impl Disk {
             }
         }
         Self::read(&path).map_err(|unread| match unread {
+            Unread::InUse => JournalError::InUse(path),
             Unread::Failed(err) => err,
             Unread::Corrupt(why) => {
                 JournalError::File { doing: "creating", path, source: io::Error::other(why) }
@@ -94,18 +98,20 @@ impl Disk {
             .mode(0o600)
             .open(path)
             .map_err(|source| Unread::Failed(creating(source)))?;
+        Self::on(FileBackend::new(file).map_err(redb::Error::from)?)
+    }
+
+    /// Reads the journal on whatever keeps its bytes; begins one where there are none.
+    fn on(backend: impl StorageBackend) -> Result<(Journal, Self), Unread> {
         // What redb finds impossible in a file it answers with a panic; here it only means corrupt.
         let opened = contain::call(|| {
-            let opened = FileBackend::new(file).and_then(|backend| {
-                Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(backend)
-            });
-            let database = match opened {
-                Ok(database) => database,
-                Err(DatabaseError::DatabaseAlreadyOpen) => {
-                    return Err(Unread::Failed(JournalError::InUse(path.to_owned())));
-                }
-                Err(err) => return Err(Unread::from(redb::Error::from(err))),
-            };
+            let database = Database::builder()
+                .set_cache_size(CACHE_BYTES)
+                .create_with_backend(backend)
+                .map_err(|err| match err {
+                    DatabaseError::DatabaseAlreadyOpen => Unread::InUse,
+                    err => Unread::from(redb::Error::from(err)),
+                })?;
             let journal = load(&database)?;
             Ok((journal, Self { database }))
         });
@@ -200,6 +206,9 @@ impl Disk {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod crash;
 
 #[cfg(test)]
 mod tests {
