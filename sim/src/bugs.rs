@@ -16,18 +16,21 @@ pub enum Bug {
     RetryAnything,
     /// Every session of a node has the same epoch.
     SameEpoch,
+    /// The agent's shell loses status reports.
+    SwallowReports,
     /// A gateway takes the end of a link for 40 s of silence.
     UnreachableOnDisconnect,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::ActBeforeJournal,
         Self::LoseSyncedWrite,
         Self::KeepJournalId,
         Self::RetryAnything,
         Self::SameEpoch,
+        Self::SwallowReports,
         Self::UnreachableOnDisconnect,
     ];
 }

@@ -79,6 +79,8 @@ pub enum MachineFault {
     JournalLoss(Duration),
     /// The next write of the journal fails, which ends the process.
     DiskError(Duration),
+    /// Something undoes a section of the spec that was applied: which one, of those that an agent knows.
+    Drift(u8),
 }
 
 /// What happens to a gateway.
@@ -148,7 +150,7 @@ fn within(rng: &mut StdRng, seconds: Range<f64>) -> Duration {
 fn of_node(rng: &mut StdRng, node: u32) -> FaultKind {
     let link = |fault| FaultKind::Link(node, fault);
     let machine = |fault| FaultKind::Machine(node, fault);
-    match rng.gen_range(0..16) {
+    match rng.gen_range(0..17) {
         0..3 => link(LinkFault::Reset),
         3 => link(LinkFault::Silence),
         4 => link(LinkFault::HalfOpen { up: rng.gen_bool(0.5) }),
@@ -161,6 +163,7 @@ fn of_node(rng: &mut StdRng, node: u32) -> FaultKind {
         }
         12..14 => machine(MachineFault::Reboot(within(rng, 5.0..90.0))),
         14 => machine(MachineFault::JournalLoss(within(rng, 5.0..90.0))),
+        15 => machine(MachineFault::Drift(rng.gen_range(0..3))),
         _ => machine(MachineFault::DiskError(within(rng, 0.5..20.0))),
     }
 }

@@ -71,6 +71,32 @@ pub enum Fact {
         /// The machine.
         node: u32,
     },
+    /// The agent has a spec.
+    SpecDelivered {
+        /// The machine.
+        node: u32,
+        /// Its generation.
+        generation: u64,
+    },
+    /// Control has the agent's word that it has observed a spec.
+    SpecObserved {
+        /// The machine.
+        node: u32,
+        /// Its generation.
+        generation: u64,
+    },
+    /// Something happened to the link, so that nothing can be expected of it.
+    LinkTroubled {
+        /// The machine.
+        node: u32,
+    },
+    /// At the end, the machine is not as its spec wants it.
+    NotConverged {
+        /// The machine.
+        node: u32,
+        /// What is not.
+        why: String,
+    },
     /// Control marked a node as unreachable.
     Unreachable {
         /// The machine.

@@ -7,6 +7,8 @@
 //! | true end | A success has a complete effect behind it, and a refusal none that began. |
 //! | interrupted | What must not be repeated and was under way when the journal was lost, fails. |
 //! | reachable | No node is called unreachable within 20 s of a frame from it. |
+//! | observed | A spec that was delivered is reported as observed within 60 s, while the link is well. |
+//! | converged | In the end each machine is as its spec wants it, and control knows. |
 //! | fenced | Frames of an older session are turned away and change nothing. |
 //! | journal | What is on disk is what the agent goes by. |
 //! | sound | The audit log verifies, and no core failed. |
@@ -23,6 +25,9 @@ use crate::{calendar::At, facts::Fact};
 
 /// A node that was heard so recently is not unreachable.
 const HEARD: Duration = Duration::from_secs(20);
+
+/// A spec is reported as observed within this time.
+const OBSERVED: Duration = Duration::from_secs(60);
 
 /// Something that must not be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +48,7 @@ impl fmt::Display for Violation {
 
 /// Checks all invariants.
 pub fn check(facts: &[(At, Fact)]) -> Vec<Violation> {
-    let checks = [at_most_once, one_end, true_end, interrupted, reachable, reported_as_they_happen];
+    let checks = [at_most_once, one_end, true_end, interrupted, reachable, observed, reported_as_they_happen];
     let mut found: Vec<Violation> = checks.iter().flat_map(|check| check(facts)).collect();
     found.sort_by_key(|violation| violation.at);
     found
@@ -195,6 +200,39 @@ fn reachable(facts: &[(At, Fact)]) -> Vec<Violation> {
     found
 }
 
+fn observed(facts: &[(At, Fact)]) -> Vec<Violation> {
+    // What was delivered and is not reported yet, by machine: since when, and the generation.
+    let mut waiting: BTreeMap<u32, (At, u64)> = BTreeMap::new();
+    let mut found = Vec::new();
+    let late = |waiting: &BTreeMap<u32, (At, u64)>, node: &u32, now: At| {
+        let (since, generation) = *waiting.get(node)?;
+        let what = format!("machine {node} had spec {generation} at {since} s and has not reported it");
+        (now - since > OBSERVED).then_some(Violation { invariant: "observed", at: now, what })
+    };
+    for (at, fact) in facts {
+        match fact {
+            Fact::SpecDelivered { node, generation } => {
+                found.extend(late(&waiting, node, *at));
+                waiting.entry(*node).or_insert((*at, *generation)).1 = *generation;
+            }
+            Fact::SpecObserved { node, generation } => {
+                found.extend(late(&waiting, node, *at));
+                if waiting.get(node).is_some_and(|(_, wanted)| generation >= wanted) {
+                    waiting.remove(node);
+                }
+            }
+            Fact::LinkTroubled { node } | Fact::ProcessEnded { node, .. } => {
+                found.extend(late(&waiting, node, *at));
+                waiting.remove(node);
+            }
+            _ => {}
+        }
+    }
+    let end = facts.last().map_or(At::default(), |(at, _)| *at);
+    found.extend(waiting.keys().filter_map(|node| late(&waiting, node, end)));
+    found
+}
+
 /// Facts that are violations by themselves.
 fn reported_as_they_happen(facts: &[(At, Fact)]) -> Vec<Violation> {
     let mut found = Vec::new();
@@ -206,6 +244,7 @@ fn reported_as_they_happen(facts: &[(At, Fact)]) -> Vec<Violation> {
             Fact::JournalDiffers { node } => {
                 ("journal", format!("the journal on machine {node}'s disk is not the one in memory"))
             }
+            Fact::NotConverged { node, why } => ("converged", format!("machine {node}: {why}")),
             Fact::AuditBroken { why } => ("sound", why.clone()),
             Fact::Failed { what } => ("sound", what.clone()),
             _ => continue,
@@ -305,11 +344,26 @@ mod tests {
     }
 
     #[test]
+    fn a_spec_is_reported_in_a_minute_while_the_link_is_well() {
+        let delivered = |at, generation| (At::seconds(at), Fact::SpecDelivered { node: 1, generation });
+        let reported = |at, generation| (At::seconds(at), Fact::SpecObserved { node: 1, generation });
+        let troubled = |at| (At::seconds(at), Fact::LinkTroubled { node: 1 });
+        let late = |facts: &[(At, Fact)]| check(facts).len();
+        assert_eq!(late(&[delivered(0, 1), reported(60, 1)]), 0);
+        assert_eq!(late(&[delivered(0, 1), reported(61, 1)]), 1);
+        assert_eq!(late(&[delivered(0, 2), reported(5, 1), troubled(70)]), 1, "an older one is no answer");
+        assert_eq!(late(&[delivered(0, 1), troubled(30), reported(90, 1)]), 0);
+        let other = (At::seconds(100), Fact::Booted { node: 2 });
+        assert_eq!(late(&[delivered(0, 1), other]), 1, "none at all");
+    }
+
+    #[test]
     fn some_facts_must_not_be() {
         let why = || "x".to_owned();
         for (fact, invariant) in [
             (Fact::OldSessionHeard { node: 1 }, "fenced"),
             (Fact::JournalDiffers { node: 1 }, "journal"),
+            (Fact::NotConverged { node: 1, why: why() }, "converged"),
             (Fact::AuditBroken { why: why() }, "sound"),
             (Fact::Failed { what: why() }, "sound"),
         ] {

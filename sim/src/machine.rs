@@ -1,6 +1,9 @@
 //! One machine: its disk, and the agent's process while there is one.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use ironwright_agent_core::{Agent, Config};
 use ironwright_control_core::session::Peer;
@@ -11,6 +14,9 @@ use crate::{calendar::At, disk::Disk, link::LinkId, streams::Streams};
 
 /// What its agent runs.
 const KINDS: [&str; 2] = [kinds::INVENTORY_COLLECT, kinds::NODE_REBOOT];
+
+/// What its agent applies.
+pub(crate) const SECTIONS: [&str; 3] = ["network", "storage", "users"];
 
 /// The agent's process.
 pub(crate) struct Process {
@@ -38,6 +44,9 @@ pub(crate) struct Machine {
     /// The link of the newest session that was opened for it.
     pub(crate) newest: Option<LinkId>,
     pub(crate) boots: u32,
+    /// What people want of it, and what it is, by section.
+    pub(crate) wanted: BTreeMap<String, Vec<u8>>,
+    pub(crate) truth: BTreeMap<String, Vec<u8>>,
     /// The boot in which the agent was started last.
     started_in: Option<u32>,
     journals: u32,
@@ -63,6 +72,8 @@ impl Machine {
             last_frame: None,
             newest: None,
             boots: 0,
+            wanted: BTreeMap::new(),
+            truth: BTreeMap::new(),
             started_in: None,
             journals: 0,
             processes: 0,
@@ -83,6 +94,7 @@ impl Machine {
             site: String::new(),
             address: String::new(),
             kinds: KINDS.to_vec(),
+            sections: SECTIONS.to_vec(),
         };
         let agent = Agent::new(config, self.disk.read(), self.streams.stream("agent", id));
         self.process = Some(Process { id, agent, since: now, tick_at: None, running: BTreeSet::new() });

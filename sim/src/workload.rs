@@ -1,26 +1,44 @@
-//! Orders that people give.
+//! What people want: orders, and changes of specs.
 
 use std::time::Duration;
 
 use ironwright_proto::kinds;
-use rand::Rng;
+use rand::{Rng, rngs::StdRng};
 
-use crate::{calendar::At, plan::Plan, streams::Streams};
+use crate::{calendar::At, machine::SECTIONS, plan::Plan, streams::Streams};
 
-/// An order to be given.
+/// Something to be asked of control.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Job {
     pub(crate) at: At,
     pub(crate) node: u32,
-    pub(crate) kind: &'static str,
-    pub(crate) at_most_once: bool,
-    /// How long it may take until it is started.
-    pub(crate) deadline: Duration,
-    /// At which gateway it is given, if that one is up.
+    /// At which gateway it is asked, if that one is up.
     pub(crate) gateway: u32,
+    pub(crate) wish: Wish,
 }
 
-/// All orders of a plan, in the order of their times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Wish {
+    Order {
+        kind: &'static str,
+        at_most_once: bool,
+        /// Not before the node has come to its spec as it is now.
+        after_spec: bool,
+        /// How long it may take until it is started.
+        deadline: Duration,
+    },
+    Section {
+        name: &'static str,
+        body: u64,
+    },
+}
+
+/// One wish in so many is for a spec.
+const SPECS_OF: u32 = 8;
+/// A section that no agent knows.
+pub(crate) const UNKNOWN_SECTION: &str = "future";
+
+/// All wishes of a plan, in the order of their times.
 pub(crate) fn jobs(plan: &Plan) -> Vec<Job> {
     if plan.orders_per_node_and_hour == 0 {
         return Vec::new();
@@ -37,21 +55,26 @@ pub(crate) fn jobs(plan: &Plan) -> Vec<Job> {
             if at >= end {
                 break;
             }
-            let kind = if rng.gen_bool(0.05) { kinds::NODE_REBOOT } else { kinds::INVENTORY_COLLECT };
-            let at_most_once = rng.gen_bool(0.5);
-            let deadline = Duration::from_secs(rng.gen_range(30..480));
-            jobs.push(Job {
-                at,
-                node,
-                kind,
-                at_most_once,
-                deadline,
-                gateway: rng.gen_range(0..plan.gateways),
-            });
+            let gateway = rng.gen_range(0..plan.gateways);
+            jobs.push(Job { at, node, gateway, wish: wish(&mut rng) });
         }
     }
     jobs.sort_by_key(|job| job.at);
     jobs
+}
+
+fn wish(rng: &mut StdRng) -> Wish {
+    if rng.gen_ratio(1, SPECS_OF) {
+        let known = rng.gen_range(0..=SECTIONS.len());
+        let name = SECTIONS.get(known).copied().unwrap_or(UNKNOWN_SECTION);
+        return Wish::Section { name, body: rng.gen_range(0..1_000_000) };
+    }
+    Wish::Order {
+        kind: if rng.gen_bool(0.05) { kinds::NODE_REBOOT } else { kinds::INVENTORY_COLLECT },
+        at_most_once: rng.gen_bool(0.5),
+        after_spec: rng.gen_bool(0.2),
+        deadline: Duration::from_secs(rng.gen_range(30..480)),
+    }
 }
 
 #[cfg(test)]

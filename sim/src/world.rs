@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use ironwright_control_core::{audit, session::Peer, store::MemStore, testing};
 use ironwright_proto::{
     kinds::Role,
-    wire::{agent_frame, gateway_frame},
+    wire::{SpecSection, agent_frame, gateway_frame},
 };
 
 use crate::{
@@ -61,6 +61,12 @@ enum Event {
         kind: String,
     },
     GatewayStart(u32),
+    /// The run for a section of the spec has ended.
+    Applied {
+        node: u32,
+        process: u64,
+        section: SpecSection,
+    },
     GatewayTick {
         gateway: u32,
         incarnation: u64,
@@ -170,10 +176,11 @@ impl<'p> World<'p> {
             Event::GatewayEnd(link) => self.gateway_end(link),
             Event::AgentEnd(link) => self.agent_end(link),
             Event::Effect { node, process, command, kind } => self.effect(node, process, command, &kind),
+            Event::Applied { node, process, section } => self.applied(node, process, section),
             Event::GatewayStart(gateway) => self.start_gateway(gateway),
             Event::GatewayTick { gateway, incarnation } => self.tick_gateway(gateway, incarnation),
             Event::Fault(index) => self.strike(index),
-            Event::Job(job) => self.give_order(*job),
+            Event::Job(job) => self.ask(*job),
         }
     }
 
@@ -184,6 +191,9 @@ impl<'p> World<'p> {
         }
         for node in 0..self.plan.nodes {
             self.compare_journals(node);
+        }
+        for node in 0..self.plan.nodes {
+            self.compare_with_spec(node);
         }
         let mut connected = 0;
         for machine in &self.machines {

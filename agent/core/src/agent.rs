@@ -5,7 +5,7 @@ use std::time::Duration;
 use ironwright_proto::{
     kinds::Role,
     wire::{
-        CommandError, CommandUpdate, JournalMark, Lease, Pong, Progress, Welcome,
+        CommandError, CommandUpdate, JournalMark, Lease, Pong, Progress, SpecSection, Welcome,
         agent_frame::Frame as ToGateway, gateway_frame::Frame as FromGateway,
     },
 };
@@ -18,7 +18,8 @@ use crate::{
     journal::{Journal, Record},
     order::Order,
     session::{Session, State, Welcomed},
-    work,
+    spec::Convergence,
+    work::{self, Deferred, Situation},
 };
 
 /// Results sent again after a Welcome, and not yet acknowledged, at most.
@@ -43,6 +44,8 @@ pub struct Config {
     pub address: String,
     /// The kinds that executors run.
     pub kinds: Vec<&'static str>,
+    /// The sections of a spec that parts of this agent apply.
+    pub sections: Vec<&'static str>,
 }
 
 /// What can happen to an agent.
@@ -63,6 +66,13 @@ pub enum Input {
         id: String,
         /// The kind's result message, encoded, or a named failure.
         result: Result<Vec<u8>, CommandError>,
+    },
+    /// The run that [`Effect::Apply`] began has ended.
+    Applied {
+        /// The section's name.
+        name: String,
+        /// Why it could not be applied, for people.
+        result: Result<(), String>,
     },
     /// An executor says how far it is.
     Progress(Progress),
@@ -93,6 +103,9 @@ pub enum Effect {
     Send(ToGateway),
     /// Starts an executor.
     Start(Order),
+    /// Applies a section of the spec; answered by `Applied`. A run on what is applied already changes nothing, or
+    /// repairs what has drifted.
+    Apply(SpecSection),
     /// Tells the executor of the command with this id to stop.
     Cancel(String),
     /// Something that other parts of the agent want to know.
@@ -137,13 +150,22 @@ pub struct Agent {
     config: Config,
     journal: Journal,
     session: Session,
+    convergence: Convergence,
+    deferred: Deferred,
     next_prune: Duration,
 }
 
 impl Agent {
     /// An agent with the journal that was read at its start. `rng` draws the waits between attempts.
     pub fn new(config: Config, journal: Journal, rng: StdRng) -> Self {
-        Self { config, journal, session: Session::new(Backoff::new(rng)), next_prune: Duration::ZERO }
+        Self {
+            config,
+            journal,
+            session: Session::new(Backoff::new(rng)),
+            convergence: Convergence::default(),
+            deferred: Deferred::new(),
+            next_prune: Duration::ZERO,
+        }
     }
 
     /// The journal as it is once all effects so far are performed.
@@ -153,18 +175,21 @@ impl Agent {
 
     /// When the next [`Input::Tick`] is due.
     pub fn next_deadline(&self) -> Option<Duration> {
-        self.session.next_deadline()
+        self.session.next_deadline().into_iter().chain(self.convergence.next_deadline()).min()
     }
 
     /// Decides what follows from `input` at `now`.
     pub fn step(&mut self, input: Input, now: Duration) -> Vec<Effect> {
         let mut out = Vec::new();
-        if matches!(self.session.state, State::Stopped) && !matches!(input, Input::Finished { .. }) {
+        let ends_work = matches!(input, Input::Finished { .. });
+        if matches!(self.session.state, State::Stopped) && !ends_work {
             return out;
         }
         match input {
             Input::Start => {
                 work::resume(&self.config, &mut self.journal, &mut out);
+                let spec = self.journal.spec().clone();
+                self.convergence.begin(&self.config.sections, &spec, now, &mut out);
                 self.drop_sends(&mut out);
                 self.session.tick(now, &mut out);
             }
@@ -176,6 +201,10 @@ impl Agent {
                 let server_now = self.server_now(now);
                 work::finished(&mut self.journal, id, result, server_now, &mut out);
                 self.drop_sends(&mut out);
+            }
+            Input::Applied { name, result } => {
+                self.convergence.applied(&name, result, now, &mut out);
+                self.deliver_deferred(now, &mut out);
             }
             Input::Progress(progress) if self.session.is_open() => {
                 out.push(Effect::Send(ToGateway::Progress(progress)));
@@ -191,11 +220,33 @@ impl Agent {
             }
             Input::Stop => self.session.stop(&mut out),
         }
+        self.report(&mut out);
         out
+    }
+
+    /// Tells control how far the machine is with its spec, where that has changed.
+    fn report(&mut self, out: &mut Vec<Effect>) {
+        if self.session.is_open() {
+            out.extend(self.convergence.report().map(|report| Effect::Send(ToGateway::Status(report))));
+        } else {
+            self.deferred.clear();
+        }
+    }
+
+    fn deliver_deferred(&mut self, now: Duration, out: &mut Vec<Effect>) {
+        if self.deferred.is_empty() {
+            return;
+        }
+        let server_now = self.server_now(now);
+        let generation = self.convergence.applied_generation();
+        let situation = Situation { config: &self.config, generation, server_now };
+        work::deliver_deferred(situation, &mut self.journal, &mut self.deferred, out);
     }
 
     fn tick(&mut self, now: Duration, out: &mut Vec<Effect>) {
         self.session.tick(now, out);
+        self.convergence.tick(now, out);
+        self.deliver_deferred(now, out);
         if self.session.is_open() && now >= self.next_prune {
             self.next_prune = now + PRUNE_EVERY;
             let server_now = self.server_now(now);
@@ -221,7 +272,9 @@ impl Agent {
             }
             (FromGateway::Command(command), State::Open(open)) => {
                 let server_now = open.server_now(now).max(self.journal.mark().server_unix_ms);
-                work::deliver(&self.config, &mut self.journal, command, server_now, out);
+                let generation = self.convergence.applied_generation();
+                let situation = Situation { config: &self.config, generation, server_now };
+                work::deliver(situation, &mut self.journal, &mut self.deferred, command, out);
             }
             (FromGateway::CommandAck(ack), State::Open(_)) => {
                 work::acknowledged(&mut self.journal, &ack.id, out);
@@ -233,7 +286,12 @@ impl Agent {
                 self.pump_events(out);
             }
             (FromGateway::Lease(lease), State::Open(open)) => out.push(Effect::Tell(open.lease(lease))),
+            (FromGateway::Spec(spec), State::Open(_)) => {
+                self.convergence.take(&self.config.sections, &mut self.journal, spec, now, out);
+                self.deliver_deferred(now, out);
+            }
             (FromGateway::Cancel(cancel), State::Open(_)) => {
+                work::call_back(&mut self.deferred, &cancel.id, out);
                 if self.journal.unfinished().any(|entry| entry.command.id == cancel.id) {
                     out.push(Effect::Cancel(cancel.id));
                 }
@@ -250,6 +308,7 @@ impl Agent {
             let mark = JournalMark { server_unix_ms: told, ..*self.journal.mark() };
             work::persist(&mut self.journal, Record::Mark(mark), out);
         }
+        self.convergence.report_again();
         self.pump_results(RESULT_WINDOW, out);
         self.pump_events(out);
     }

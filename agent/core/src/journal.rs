@@ -18,7 +18,7 @@ use std::{
 };
 
 use ironwright_proto::wire::{
-    self, Command, CommandState, CommandUpdate, Event, JournalCommand, JournalMark,
+    self, Command, CommandState, CommandUpdate, Event, JournalCommand, JournalMark, Spec,
 };
 
 /// How long an acknowledged result is kept for duplicate deliveries.
@@ -120,6 +120,8 @@ pub enum Record {
     Forget(String),
     /// Adds an event.
     Event(Event),
+    /// Replaces the spec.
+    Spec(Spec),
     /// Replaces the marks, and removes the events up to `events_through_seq`.
     Mark(JournalMark),
 }
@@ -135,6 +137,7 @@ pub struct Journal {
     events: BTreeMap<u64, Event>,
     event_bytes: usize,
     mark: JournalMark,
+    spec: Spec,
 }
 
 impl Journal {
@@ -148,6 +151,7 @@ impl Journal {
             events: BTreeMap::new(),
             event_bytes: 0,
             mark: JournalMark::default(),
+            spec: Spec::default(),
         }
     }
 
@@ -166,6 +170,7 @@ impl Journal {
                     self.event_bytes -= old.json.len();
                 }
             }
+            Record::Spec(spec) => self.spec = spec.clone(),
             Record::Mark(mark) => {
                 let kept = self.events.split_off(&(mark.events_through_seq + 1));
                 let gone = std::mem::replace(&mut self.events, kept);
@@ -244,6 +249,11 @@ impl Journal {
     /// The marks.
     pub fn mark(&self) -> &wire::JournalMark {
         &self.mark
+    }
+
+    /// The newest spec; of generation 0 where there is none.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
     }
 
     /// The number of the next event.

@@ -11,6 +11,7 @@ mod events;
 mod journal;
 mod order;
 mod session;
+mod spec;
 mod work;
 
 pub use agent::{Agent, Config, Effect, Input, Notice};
@@ -20,6 +21,7 @@ pub use journal::{
 };
 pub use order::{Order, fail};
 pub use session::{TIME_TOLERANCE_MS, WELCOME_TIMEOUT};
+pub use spec::{MAX_BODY, MAX_SECTIONS, PASS_EVERY};
 pub use work::MAX_RESULT;
 
 /// An event as a part of the agent raises it; the journal gives it a number.

@@ -260,5 +260,6 @@ fn hello(config: &Config, journal: &Journal) -> Hello {
         commands,
         site: config.site.clone(),
         address: config.address.clone(),
+        observed_generation: journal.spec().generation,
     }
 }

@@ -6,17 +6,21 @@
 //!  known id ─► stored result, or re-attach       never runs twice
 //!  malformed                                     REFUSED malformed
 //!  other node, or kind not allowed               REFUSED unsupported
+//!  min_generation above the applied spec         deferred, and the spec asked for; REFUSED busy beyond 64
 //!  past not_after, by control's time             REFUSED expired
 //!  no free credit in the lane, or journal full   REFUSED busy
 //!  else: journal Accepted (then Running{boot_id} where self-terminating), tell, start
 //! ```
 //!
-//! A `min_generation` above the applied spec will defer between `unsupported` and `expired`, once agents
-//! have specs. Refusals have no effect, so they are not journaled: a second delivery is judged anew.
+//! Refusals and deferrals have no effect, so they are not journaled: a second delivery is judged anew. A deferred
+//! command is judged anew, too, when a spec has settled, and at least at every heartbeat; it is forgotten with the
+//! session, because control sends it again in the next one.
+
+use std::collections::BTreeMap;
 
 use ironwright_proto::{
     kinds::{self, Kind},
-    wire::{Command, CommandError, CommandState, CommandUpdate},
+    wire::{Command, CommandError, CommandState, CommandUpdate, SpecRequest, agent_frame::Frame},
 };
 
 use crate::{
@@ -30,6 +34,8 @@ const MAX_ID: usize = 64;
 const MAX_ARGS: usize = 1 << 20;
 /// A larger result fails its command; it would have to travel in one frame.
 pub const MAX_RESULT: usize = 256 << 10;
+/// Commands that wait for a spec, at most.
+const MAX_DEFERRED: usize = 64;
 const MAX_CODE: usize = 64;
 const MAX_MESSAGE: usize = 4096;
 
@@ -39,31 +45,52 @@ pub(crate) fn persist(journal: &mut Journal, record: Record, out: &mut Vec<Effec
     out.push(Effect::Persist(record));
 }
 
-/// Answers a delivery. `server_now` is control's time in milliseconds since the Unix epoch.
+/// Commands that wait for a spec, by id.
+pub(crate) type Deferred = BTreeMap<String, Command>;
+
+/// What commands are judged by, apart from the journal.
+#[derive(Clone, Copy)]
+pub(crate) struct Situation<'a> {
+    pub(crate) config: &'a Config,
+    /// The generation that the machine has come to.
+    pub(crate) generation: u64,
+    /// Control's time in milliseconds since the Unix epoch.
+    pub(crate) server_now: i64,
+}
+
+/// What becomes of a command that is not known yet.
+enum Admission {
+    Run(&'static Kind),
+    Defer,
+    Refuse(CommandError),
+}
+
+/// Answers a delivery.
 pub(crate) fn deliver(
-    config: &Config,
+    situation: Situation<'_>,
     journal: &mut Journal,
+    deferred: &mut Deferred,
     command: Command,
-    server_now: i64,
     out: &mut Vec<Effect>,
 ) {
     if let Some(known) = journal.command(&command.id) {
         out.push(Effect::tell_command(known.update()));
         return;
     }
-    match admit(config, journal, &command, server_now) {
-        Err(error) => out.push(Effect::tell_command(CommandUpdate {
-            id: command.id.chars().take(MAX_ID).collect(),
-            state: CommandState::Refused.into(),
-            error: Some(error),
-            ..CommandUpdate::default()
-        })),
-        Ok(kind) => {
+    match admit(situation, journal, deferred, &command) {
+        Admission::Defer => {
+            let request = SpecRequest { min_generation: command.min_generation };
+            if deferred.insert(command.id.clone(), command).is_none() {
+                out.push(Effect::Send(Frame::SpecRequest(request)));
+            }
+        }
+        Admission::Refuse(error) => out.push(refused(&command.id, error)),
+        Admission::Run(kind) => {
             let order = order_of(&command);
             let mut entry = CommandEntry { command, stage: Stage::Accepted };
             persist(journal, Record::Command(entry.clone()), out);
             if kind.self_terminating {
-                entry.stage = Stage::Running { boot_id: config.boot_id.clone() };
+                entry.stage = Stage::Running { boot_id: situation.config.boot_id.clone() };
                 persist(journal, Record::Command(entry.clone()), out);
             }
             out.push(Effect::tell_command(entry.update()));
@@ -72,36 +99,76 @@ pub(crate) fn deliver(
     }
 }
 
-fn admit(
-    config: &Config,
-    journal: &Journal,
-    command: &Command,
-    server_now: i64,
-) -> Result<&'static Kind, CommandError> {
+fn refused(id: &str, error: CommandError) -> Effect {
+    Effect::tell_command(CommandUpdate {
+        id: id.chars().take(MAX_ID).collect(),
+        state: CommandState::Refused.into(),
+        error: Some(error),
+        ..CommandUpdate::default()
+    })
+}
+
+/// Control calls a command back that may be waiting for a spec.
+pub(crate) fn call_back(deferred: &mut Deferred, id: &str, out: &mut Vec<Effect>) {
+    if deferred.remove(id).is_some() {
+        out.push(refused(id, fail("cancelled", "called back while it waited for a spec")));
+    }
+}
+
+/// Judges the deferred commands again.
+pub(crate) fn deliver_deferred(
+    situation: Situation<'_>,
+    journal: &mut Journal,
+    deferred: &mut Deferred,
+    out: &mut Vec<Effect>,
+) {
+    let over = |command: &Command| {
+        command.min_generation <= situation.generation || situation.server_now >= command.not_after_unix_ms
+    };
+    let (judged, kept) = std::mem::take(deferred).into_iter().partition(|(_, command)| over(command));
+    *deferred = kept;
+    let judged: Deferred = judged;
+    for command in judged.into_values() {
+        deliver(situation, journal, deferred, command, out);
+    }
+}
+
+fn admit(situation: Situation<'_>, journal: &Journal, deferred: &Deferred, command: &Command) -> Admission {
+    let Situation { config, generation, server_now } = situation;
+    let refuse = |code, message: String| Admission::Refuse(fail(code, message));
     if command.id.is_empty() || command.id.len() > MAX_ID || command.args.len() > MAX_ARGS {
-        return Err(fail(
+        return refuse(
             "malformed",
             format!("a command id has 1 to {MAX_ID} bytes, its arguments {MAX_ARGS}"),
-        ));
+        );
     }
     if command.node_id != config.node_id {
-        return Err(fail("unsupported", format!("the command is for node `{}`", command.node_id)));
+        return refuse("unsupported", format!("the command is for node `{}`", command.node_id));
     }
     let Some(kind) = allowed(config, &command.kind) else {
         let role = config.role.as_str();
-        return Err(fail("unsupported", format!("an agent of role {role} does not run `{}`", command.kind)));
+        return refuse("unsupported", format!("an agent of role {role} does not run `{}`", command.kind));
     };
-    if server_now >= command.not_after_unix_ms {
-        return Err(fail("expired", format!("`{}` was to be started earlier", command.kind)));
+    let expired = server_now >= command.not_after_unix_ms;
+    if command.min_generation > generation && !expired {
+        let room = deferred.len() < MAX_DEFERRED || deferred.contains_key(&command.id);
+        return if room {
+            Admission::Defer
+        } else {
+            refuse("busy", format!("{MAX_DEFERRED} commands wait for a spec already"))
+        };
+    }
+    if expired {
+        return refuse("expired", format!("`{}` was to be started earlier", command.kind));
     }
     let lane = |entry: &&CommandEntry| kinds::find(&entry.command.kind).is_some_and(|k| k.lane == kind.lane);
     if journal.unfinished().filter(lane).count() >= kind.lane.credits() {
-        return Err(fail("busy", format!("the {:?} lane has no free credit", kind.lane)));
+        return refuse("busy", format!("the {:?} lane has no free credit", kind.lane));
     }
     if !journal.has_room() {
-        return Err(fail("busy", "this agent's journal is full"));
+        return refuse("busy", "this agent's journal is full".to_owned());
     }
-    Ok(kind)
+    Admission::Run(kind)
 }
 
 /// The kind, where this agent's role allows it and an executor runs it.
@@ -192,7 +259,7 @@ fn ended(id: String, result: Result<Vec<u8>, CommandError>) -> CommandUpdate {
     CommandUpdate { id, state: CommandState::Failed.into(), error: Some(error), ..CommandUpdate::default() }
 }
 
-fn cut(mut text: String, limit: usize) -> String {
+pub(crate) fn cut(mut text: String, limit: usize) -> String {
     let end = (0..=limit.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     text.truncate(end);
     text

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `commands` | command id | `JournalCommand` |
 //! | `events` | number | `Event` |
-//! | `meta` | `id`, `mark` | the journal's id, `JournalMark` |
+//! | `meta` | `id`, `mark`, `spec` | the journal's id, `JournalMark`, `Spec` |
 
 use std::{
     fs, io,
@@ -16,7 +16,7 @@ use std::{
 use ironwright_agent_core::{CommandEntry, Journal, Record};
 use ironwright_proto::{
     Message,
-    wire::{Event, JournalCommand, JournalMark},
+    wire::{Event, JournalCommand, JournalMark, Spec},
 };
 use redb::{Database, DatabaseError, ReadableTable, StorageBackend, TableDefinition, backends::FileBackend};
 
@@ -32,6 +32,7 @@ const EVENTS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("events");
 const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 const ID: &str = "id";
 const MARK: &str = "mark";
+const SPEC: &str = "spec";
 
 /// An open journal file.
 pub(crate) struct Disk {
@@ -132,6 +133,9 @@ fn load(database: &Database) -> Result<Journal, Unread> {
         if let Some(mark) = meta.get(MARK).map_err(redb::Error::from)? {
             journal.apply(&Record::Mark(decode::<JournalMark>(mark.value())?));
         }
+        if let Some(spec) = meta.get(SPEC).map_err(redb::Error::from)? {
+            journal.apply(&Record::Spec(decode::<Spec>(spec.value())?));
+        }
         let commands = transaction.open_table(COMMANDS).map_err(redb::Error::from)?;
         for row in commands.iter().map_err(redb::Error::from)? {
             let (_, value) = row.map_err(redb::Error::from)?;
@@ -195,6 +199,7 @@ impl Disk {
                     Record::Event(event) => {
                         events.insert(event.seq, event.encode_to_vec().as_slice())?;
                     }
+                    Record::Spec(spec) => drop(meta.insert(SPEC, spec.encode_to_vec().as_slice())?),
                     Record::Mark(mark) => {
                         events.retain_in(..=mark.events_through_seq, |_, _| false)?;
                         meta.insert(MARK, mark.encode_to_vec().as_slice())?;
@@ -237,6 +242,7 @@ mod tests {
             Record::Forget("a".into()),
             Record::Event(event(1)),
             Record::Event(event(2)),
+            Record::Spec(Spec { generation: 4, sections: vec![] }),
             Record::Mark(JournalMark { server_unix_ms: 7, events_through_seq: 1, events_dropped: 3 }),
         ]
     }

@@ -80,6 +80,7 @@ impl<'p> Session<'p> {
             site,
             address,
             kinds: running.kinds(),
+            sections: Vec::new(),
         };
         let agent = Agent::new(config, journal, StdRng::from_entropy());
         Self { port, identity, agent, store: Some(store), link: None, running, start: Instant::now() }
@@ -159,6 +160,7 @@ impl<'p> Session<'p> {
                 Effect::Send(frame) => sent &= self.link.as_ref().is_some_and(|link| link.send(frame)),
                 Effect::Start(order) => self.running.start(order),
                 Effect::Cancel(id) => self.running.cancel(&id),
+                Effect::Apply(_) => unreachable!("no section has a name here"),
                 Effect::Tell(notice) => self.tell(notice)?,
             }
         }

@@ -13,6 +13,8 @@ use crate::{output::Change, store::WriteTxn};
 pub(crate) struct Effects {
     /// Nodes for which commands may be waiting.
     pub(crate) dispatch: BTreeSet<String>,
+    /// Nodes to which a spec may have to be sent.
+    pub(crate) specs: BTreeSet<String>,
     /// Commands (node, id) to call back.
     pub(crate) cancel: BTreeSet<(String, String)>,
     /// What became different.

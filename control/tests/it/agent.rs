@@ -30,6 +30,7 @@ impl Agent {
             agent_version: "0.1.0".into(),
             site: site.into(),
             address: "http://10.0.0.2:8080".into(),
+            observed_generation: 0,
             ..Hello::default()
         };
         frames.send(AgentFrame { frame: Some(agent_frame::Frame::Hello(hello)) }).await.unwrap();

@@ -3,13 +3,17 @@
 use std::time::Duration;
 
 use ironwright_agent_core::{Effect, Input, Record, fail};
-use ironwright_proto::{kinds, wire::agent_frame};
+use ironwright_proto::{
+    kinds,
+    wire::{SpecSection, agent_frame},
+};
 use rand::Rng;
 
 use super::{Event, World};
-use crate::{bugs::Bug, facts::Fact};
+use crate::{bugs::Bug, calendar::At, facts::Fact};
 
 /// How long an effect takes.
+const APPLY_S: std::ops::Range<f64> = 0.05..8.0;
 const EFFECT_S: std::ops::Range<f64> = 0.01..20.0;
 /// How long a machine takes to come back after a reboot.
 const REBOOT_S: std::ops::Range<f64> = 10.0..60.0;
@@ -120,9 +124,33 @@ impl World<'_> {
                     self.step(node, Input::Finished { id, result });
                 }
             }
+            Effect::Apply(section) => {
+                let machine = &mut self.machines[node as usize];
+                let Some(process) = machine.process.as_ref().map(|process| process.id) else { return true };
+                let takes = Duration::from_secs_f64(machine.rng.gen_range(APPLY_S));
+                self.calendar.enter_after(takes, Event::Applied { node, process, section });
+            }
             Effect::Persist(_) | Effect::Tell(_) => {}
         }
         true
+    }
+
+    /// A section is applied, unless the process that did it has ended, or it fails.
+    pub(super) fn applied(&mut self, node: u32, id: u64, section: SpecSection) {
+        let now = self.calendar.now();
+        let quiet = now > At::seconds(u64::from(self.plan.minutes) * 60);
+        let machine = &mut self.machines[node as usize];
+        if machine.process.as_ref().is_none_or(|process| process.id != id) {
+            return;
+        }
+        let fails = machine.rng.gen_bool(FAILING) && !quiet;
+        let SpecSection { name, body } = section;
+        let result = if fails { Err("simulated".to_owned()) } else { Ok(()) };
+        if !fails {
+            machine.truth.insert(name.clone(), body);
+            self.count("sections applied");
+        }
+        self.step(node, Input::Applied { name, result });
     }
 
     fn begin_effect(&mut self, node: u32, command: String, kind: String) {
@@ -195,6 +223,9 @@ impl World<'_> {
         let machine = &mut self.machines[node as usize];
         let Some(id) = machine.link else { return false };
         let Some(link) = self.links.get_mut(&id) else { return false };
+        if self.plan.bug == Some(Bug::SwallowReports) && matches!(frame, agent_frame::Frame::Status(_)) {
+            return true;
+        }
         let arrivals = link.up.arrivals(self.calendar.now(), &mut machine.rng);
         for at in arrivals {
             self.calendar.enter(at, Event::ToGateway(id, frame.clone()));

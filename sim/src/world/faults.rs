@@ -8,6 +8,7 @@ use crate::{
     chaos::{GatewayFault, LinkFault, MachineFault},
     facts::Fact,
     link::{LinkId, latency, notice},
+    machine::SECTIONS,
 };
 
 impl World<'_> {
@@ -33,6 +34,7 @@ impl World<'_> {
     fn strike_link(&mut self, id: LinkId, fault: LinkFault) {
         let now = self.calendar.now();
         let Some(link) = self.links.get_mut(&id) else { return };
+        self.facts.push((now, Fact::LinkTroubled { node: link.node }));
         match fault {
             LinkFault::Reset => {
                 (link.up.dead, link.down.dead) = (true, true);
@@ -71,6 +73,7 @@ impl World<'_> {
     /// Kills lanes; a keep-alive needs both, so both sides notice in their time.
     fn silence(&mut self, id: LinkId, up: bool, down: bool) {
         let Some(link) = self.links.get_mut(&id) else { return };
+        self.facts.push((self.calendar.now(), Fact::LinkTroubled { node: link.node }));
         link.up.dead |= up;
         link.down.dead |= down;
         let rng = &mut self.machines[link.node as usize].rng;
@@ -100,6 +103,10 @@ impl World<'_> {
         }
         match fault {
             MachineFault::Crash { boundary, down } => machine.crash = Some((boundary, down)),
+            MachineFault::Drift(which) => {
+                let section = SECTIONS[usize::from(which) % SECTIONS.len()];
+                machine.truth.remove(section);
+            }
             MachineFault::DiskError(_) => machine.disk.fails_next = true,
             MachineFault::Reboot(down) => self.power_off(node, down),
             MachineFault::JournalLoss(down) => {

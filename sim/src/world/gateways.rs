@@ -16,11 +16,16 @@ use ironwright_proto::{
 use rand::rngs::StdRng;
 
 use super::{Event, World};
-use crate::{bugs::Bug, facts::Fact, link::LinkId, workload::Job};
+use crate::{
+    bugs::Bug,
+    facts::Fact,
+    link::LinkId,
+    workload::{Job, UNKNOWN_SECTION, Wish},
+};
 
 const TICK: Duration = Duration::from_secs(1);
-/// When an order is tried again that no gateway could take.
-const ORDER_AGAIN: Duration = Duration::from_secs(5);
+/// When something is asked again that no gateway could take.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 impl World<'_> {
     pub(super) fn start_gateway(&mut self, index: u32) {
@@ -125,6 +130,10 @@ impl World<'_> {
             self.let_time_pass(index);
         }
         let version = self.store.version();
+        let observed = match &frame {
+            agent_frame::Frame::Status(report) => Some(report.observed_generation),
+            _ => None,
+        };
         // Others change nothing anyway.
         let matters = matches!(frame, agent_frame::Frame::Command(_));
         let frame = AgentFrame { frame: Some(frame) };
@@ -139,6 +148,9 @@ impl World<'_> {
         }
         if !is_old {
             self.machines[node as usize].last_frame = Some(self.calendar.now());
+            if let Some(generation) = observed {
+                self.fact(Fact::SpecObserved { node, generation });
+            }
         } else if self.store.version() != version || matters && !output.close.contains(session) {
             self.fact(Fact::OldSessionHeard { node });
         }
@@ -239,33 +251,90 @@ impl World<'_> {
         self.calendar.enter_after(down, Event::GatewayStart(index));
     }
 
-    /// Gives an order at its gateway or, where that is down, at another one.
-    pub(super) fn give_order(&mut self, job: Job) {
+    /// Asks control for something, at its gateway or, where that is down, at another one.
+    pub(super) fn ask(&mut self, job: Job) {
         let count = self.plan.gateways;
         let up = (0..count).map(|n| (job.gateway + n) % count).find(|index| {
             let gateway = &self.gateways[*index as usize];
             gateway.control.is_some()
         });
-        let Some(index) = up else {
-            return self.calendar.enter_after(ORDER_AGAIN, Event::Job(Box::new(job)));
-        };
-        let deadline_ms = i64::try_from(job.deadline.as_millis()).unwrap_or(i64::MAX);
-        let node_id = self.machines[job.node as usize].peer.node_id.clone();
+        let Some(index) = up else { return self.calendar.enter_after(ASK_AGAIN, Event::Job(Box::new(job))) };
+        match job.wish {
+            Wish::Order { kind, at_most_once, after_spec, deadline } => {
+                self.order(index, job.node, kind, at_most_once, after_spec, deadline);
+            }
+            Wish::Section { name, body } => self.set_section(index, job.node, name, body),
+        }
+    }
+
+    fn order(
+        &mut self,
+        index: u32,
+        node: u32,
+        kind: &'static str,
+        at_most_once: bool,
+        after_spec: bool,
+        deadline: Duration,
+    ) {
+        let deadline_ms = i64::try_from(deadline.as_millis()).unwrap_or(i64::MAX);
+        let node_id = self.machines[node as usize].peer.node_id.clone();
         let made = self.call(index, |control, now_ms, rng| {
+            let generation = if after_spec { control.spec_status(&node_id)?.generation } else { 0 };
             let order = NodeOrder {
                 node: node_id,
-                kind: job.kind.to_owned(),
-                at_most_once: job.at_most_once,
+                kind: kind.to_owned(),
+                at_most_once,
+                min_generation: generation,
                 not_after_ms: now_ms + deadline_ms,
             };
             control.order("operator", &order, now_ms, rng)
         });
         if let Some((command, output)) = made {
-            let self_terminating = job.kind == kinds::NODE_REBOOT;
-            let retry_safe = !job.at_most_once && !self_terminating;
+            let self_terminating = kind == kinds::NODE_REBOOT;
+            let retry_safe = !at_most_once && !self_terminating;
             self.count("commands ordered");
-            self.fact(Fact::Ordered { command, node: job.node, retry_safe, self_terminating });
+            self.fact(Fact::Ordered { command, node, retry_safe, self_terminating });
             self.carry_out(index, output);
+        }
+    }
+
+    fn set_section(&mut self, index: u32, node: u32, name: &'static str, body: u64) {
+        let machine = &mut self.machines[node as usize];
+        let (node_id, body) = (machine.peer.node_id.clone(), body.to_string().into_bytes());
+        machine.wanted.insert(name.to_owned(), body.clone());
+        let set = self.call(index, |control, now_ms, rng| {
+            control.set_section("operator", &node_id, name, Some(&body), now_ms, rng)
+        });
+        if let Some((generation, output)) = set {
+            self.count("specs set");
+            self.log.line(self.calendar.now(), format_args!("machine {node}: spec {generation}"));
+            self.carry_out(index, output);
+        }
+    }
+
+    /// Whether the machine is as it should be, and control knows it.
+    pub(super) fn compare_with_spec(&mut self, node: u32) {
+        let node_id = self.machines[node as usize].peer.node_id.clone();
+        let status = (0..self.plan.gateways).find_map(|index| {
+            let node_id = node_id.clone();
+            self.call(index, |control, _, _| control.spec_status(&node_id))
+        });
+        let Some(status) = status else { return };
+        let machine = &self.machines[node as usize];
+        let mut faults = Vec::new();
+        if status.observed != status.generation {
+            faults.push(format!("control wants {} and knows of {}", status.generation, status.observed));
+        }
+        for (name, body) in &machine.wanted {
+            let expected = if name == UNKNOWN_SECTION { "failed" } else { "applied" };
+            let reported = status.sections.get(name).map(|section| section.state.as_str());
+            let is_so = name == UNKNOWN_SECTION || machine.truth.get(name) == Some(body);
+            if reported != Some(expected) || !is_so {
+                faults.push(format!("section {name}: reported {reported:?}, so it is: {is_so}"));
+            }
+        }
+        for why in faults {
+            self.fact(Fact::NotConverged { node, why });
         }
     }
 }

@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use ironwright_agent_core::Input;
+use ironwright_proto::wire::gateway_frame;
 use rand::Rng;
 
 use super::{Event, World};
-use crate::link::{Link, LinkId, latency, notice};
+use crate::{
+    facts::Fact,
+    link::{Link, LinkId, latency, notice},
+};
 
 /// How long an agent tries to reach a gateway that does not answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -52,12 +56,11 @@ impl World<'_> {
         }
     }
 
-    pub(super) fn arrive_at_agent(
-        &mut self,
-        id: LinkId,
-        frame: ironwright_proto::wire::gateway_frame::Frame,
-    ) {
+    pub(super) fn arrive_at_agent(&mut self, id: LinkId, frame: gateway_frame::Frame) {
         if let Some(node) = self.is_agents(id) {
+            if let gateway_frame::Frame::Spec(spec) = &frame {
+                self.fact(Fact::SpecDelivered { node, generation: spec.generation });
+            }
             self.step(node, Input::Frame(crate::bugs::seen_by_agent(self.plan.bug, frame)));
         }
     }
@@ -67,6 +70,7 @@ impl World<'_> {
         let machine = &mut self.machines[node as usize];
         let Some(id) = machine.link.take() else { return };
         let Some(link) = self.links.get_mut(&id) else { return };
+        self.facts.push((self.calendar.now(), Fact::LinkTroubled { node }));
         link.agent_has_it = false;
         match link.up.arrivals(self.calendar.now(), &mut machine.rng).first() {
             Some(at) => self.calendar.enter(*at, Event::GatewayEnd(id)),
@@ -107,6 +111,7 @@ impl World<'_> {
     /// The gateway ends the link; the agent learns it after what was sent before.
     pub(super) fn hang_up(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(&id).filter(|link| link.gateway_has_it) else { return };
+        self.facts.push((self.calendar.now(), Fact::LinkTroubled { node: link.node }));
         link.gateway_has_it = false;
         let rng = &mut self.machines[link.node as usize].rng;
         match link.down.arrivals(self.calendar.now(), rng).first() {

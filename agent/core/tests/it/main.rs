@@ -5,3 +5,4 @@ mod crashes;
 mod events;
 mod rig;
 mod session;
+mod specs;

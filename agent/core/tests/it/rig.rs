@@ -32,6 +32,7 @@ pub(crate) fn config(boot_id: &str) -> Config {
             kinds::BOOT_FINISH,
             kinds::NODE_REBOOT,
         ],
+        sections: vec!["a", "b"],
     }
 }
 

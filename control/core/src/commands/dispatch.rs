@@ -44,7 +44,7 @@ pub(crate) fn dispatch(
             kind: command.kind,
             args: command.args,
             not_after_unix_ms: command.not_after_ms,
-            min_generation: 0,
+            min_generation: command.min_generation,
             retry_safe,
             node_id: command.node,
         });

@@ -89,6 +89,9 @@ pub(crate) struct Command {
     pub(crate) state: State,
     pub(crate) not_after_ms: i64,
     cancelled: bool,
+    /// The spec's generation that the node must have come to before it runs.
+    #[serde(default)]
+    min_generation: u64,
     /// Not to be run again after a crash, even where its kind would allow it.
     #[serde(default)]
     at_most_once: bool,
@@ -123,6 +126,7 @@ pub(crate) struct Order<'a> {
     pub(crate) args: Vec<u8>,
     pub(crate) not_after_ms: i64,
     pub(crate) at_most_once: bool,
+    pub(crate) min_generation: u64,
 }
 
 fn open_key(command: &Command) -> String {
@@ -177,6 +181,7 @@ pub(crate) fn create(tx: &mut Tx<'_>, order: Order<'_>) -> Result<String, Error>
         state: State::Queued,
         not_after_ms: order.not_after_ms,
         cancelled: false,
+        min_generation: order.min_generation,
         at_most_once: order.at_most_once,
         maybe_begun: false,
         sent_boot_id: String::new(),

@@ -4,7 +4,7 @@ use ironwright_proto::kinds::{self, Role};
 use serde_json::json;
 
 use super::{Order, create, has_room};
-use crate::{audit, error::Error, nodes, tx::Tx};
+use crate::{audit, error::Error, nodes, specs, tx::Tx};
 
 /// What may be ordered: kinds without arguments.
 const KINDS: [&str; 2] = [kinds::INVENTORY_COLLECT, kinds::NODE_REBOOT];
@@ -18,6 +18,8 @@ pub struct NodeOrder {
     pub kind: String,
     /// Not to be run again where the agent crashes in the middle, even if that would do no harm.
     pub at_most_once: bool,
+    /// The generation of the node's spec that the node must have come to before; 0 for no matter which.
+    pub min_generation: u64,
     /// It fails if it has not been started by then; in ms since the Unix epoch, by control's clock.
     pub not_after_ms: i64,
 }
@@ -40,6 +42,9 @@ pub(crate) fn order(tx: &mut Tx<'_>, actor: &str, new: &NodeOrder) -> Result<Str
     if new.not_after_ms <= tx.now_ms {
         return Err(Error::bad("not_after_ms", "it is over already"));
     }
+    if new.min_generation > specs::status(tx.txn, &new.node)?.generation {
+        return Err(Error::bad("min_generation", "the node's spec has not come to it yet"));
+    }
     if !has_room(tx.txn, &new.node)? {
         return Err(Error::bad("node", "it has too many open commands; wait for some to end"));
     }
@@ -54,6 +59,7 @@ pub(crate) fn order(tx: &mut Tx<'_>, actor: &str, new: &NodeOrder) -> Result<Str
             args: Vec::new(),
             not_after_ms: new.not_after_ms,
             at_most_once: new.at_most_once,
+            min_generation: new.min_generation,
         },
     )?;
     let detail = json!({"command": id, "kind": kind.name});

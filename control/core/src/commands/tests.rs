@@ -41,6 +41,7 @@ impl Fixture {
                 args,
                 not_after_ms,
                 at_most_once: false,
+                min_generation: 0,
             };
             create(tx, order)
         })

@@ -18,6 +18,7 @@ use crate::{
     machines, nodes,
     output::Output,
     runs, sites,
+    specs::{self, SpecStatus},
     store::Store,
     tx::{Seed, Tx},
 };
@@ -133,6 +134,25 @@ impl<S: Store> Control<S> {
     ) -> Result<(Run, Output), Error> {
         let (run, effects) = self.commit(now_ms, rng, |tx| runs::start(tx, actor, new, &self.facts))?;
         Ok((run, self.deliver(effects, now_ms, rng)?))
+    }
+
+    /// Replaces a section of a node's spec, or takes it out; gives the spec's generation.
+    pub fn set_section(
+        &mut self,
+        actor: &str,
+        node: &str,
+        name: &str,
+        body: Option<&[u8]>,
+        now_ms: i64,
+        rng: &mut (impl RngCore + CryptoRng),
+    ) -> Result<(u64, Output), Error> {
+        let (generation, effects) = self.commit(now_ms, rng, |tx| specs::set(tx, actor, node, name, body))?;
+        Ok((generation, self.deliver(effects, now_ms, rng)?))
+    }
+
+    /// How far a node is with its spec.
+    pub fn spec_status(&self, node: &str) -> Result<SpecStatus, Error> {
+        self.store.read(|txn| specs::status(txn, node))
     }
 
     /// Orders something of one node; gives the command's id.

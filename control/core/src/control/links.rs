@@ -15,8 +15,9 @@ use crate::{
     output::{Output, SessionRef},
     runs,
     session::{self, HEARTBEAT_INTERVAL_MS, Opened, Peer},
+    specs,
     store::Store,
-    tx::Tx,
+    tx::{Effects, Tx},
 };
 
 /// Longest text of a progress report, in characters.
@@ -86,6 +87,13 @@ impl<S: Store> Control<S> {
         match &frame.frame {
             Some(agent_frame::Frame::Command(update)) => {
                 output.append(self.command_update(&to, update, now_ms, rng)?);
+            }
+            Some(agent_frame::Frame::Status(report)) => {
+                output.append(self.status_report(&to, report, now_ms, rng)?);
+            }
+            Some(agent_frame::Frame::SpecRequest(_)) => {
+                let effects = Effects { specs: [node.to_owned()].into(), ..Effects::default() };
+                output.append(self.deliver(effects, now_ms, rng)?);
             }
             Some(agent_frame::Frame::Event(event)) => output.append(self.event(&to, event, now_ms, rng)?),
             Some(agent_frame::Frame::Progress(progress)) => self.progress(node, progress)?,
@@ -165,6 +173,23 @@ impl<S: Store> Control<S> {
         Ok(output)
     }
 
+    fn status_report(
+        &mut self,
+        to: &SessionRef,
+        report: &wire::StatusReport,
+        now_ms: i64,
+        rng: &mut (impl RngCore + CryptoRng),
+    ) -> Result<Output, Error> {
+        let (current, effects) = self.commit::<_, Error>(now_ms, rng, |tx| {
+            let current = nodes::is_current(tx.txn, &to.node, to.epoch)?;
+            if current {
+                specs::report(tx, &to.node, report)?;
+            }
+            Ok(current)
+        })?;
+        if current { self.deliver(effects, now_ms, rng) } else { Ok(self.fence(to)) }
+    }
+
     fn event(
         &mut self,
         to: &SessionRef,
@@ -232,7 +257,8 @@ impl<S: Store> Control<S> {
             return Ok(Output::default());
         }
         let here = |node: &str| self.sessions.of(node).is_some();
-        let effects = self.store.read(|txn| commands::waiting(txn, here))?;
+        let mut effects = self.store.read(|txn| commands::waiting(txn, here))?;
+        effects.specs = self.store.read(specs::due)?.into_iter().collect();
         self.deliver(effects, now_ms, rng)
     }
 

@@ -31,6 +31,7 @@ use crate::{
     output::{Change, Output, SessionRef},
     runs::ControlFacts,
     session::{EVENTS_PER_NODE_AND_MINUTE, Sessions},
+    specs,
     store::{ReadTxn, Store},
     table::MAX_LIST,
     tx::{Effects, Seed, Tx},
@@ -165,6 +166,13 @@ impl<S: Store> Control<S> {
             let to = SessionRef { node: node.clone(), epoch: live.epoch };
             self.commit::<_, Error>(now_ms, rng, |tx| commands::called_back(tx, &node, &id))?;
             output.send(&to, Frame::Cancel(wire::Cancel { id }));
+        }
+        for node in effects.specs {
+            let Some(epoch) = self.sessions.of(&node).map(|live| live.epoch) else { continue };
+            let Some(spec) = self.store.read(|txn| specs::unobserved(txn, &node))? else { continue };
+            if self.sessions.send_spec(&node, spec.generation) {
+                output.send(&SessionRef { node, epoch }, Frame::Spec(spec));
+            }
         }
         for node in effects.dispatch {
             let Some(live) = self.sessions.of(&node) else { continue };

@@ -107,6 +107,7 @@ fn release(tx: &mut Tx<'_>, record: &Record) -> Result<Cleanup, Error> {
                     args,
                     not_after_ms,
                     at_most_once: false,
+                    min_generation: 0,
                 };
                 commands::create(tx, order).map(Some)
             }

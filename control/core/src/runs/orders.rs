@@ -80,6 +80,7 @@ pub(super) fn issue(
         args,
         not_after_ms,
         at_most_once: false,
+        min_generation: 0,
     };
     let id = commands::create(tx, order)?;
     record.plan.commands.push(id.clone());
@@ -214,6 +215,7 @@ fn refill(tx: &mut Tx<'_>, record: &mut Record, machine: &Machine) -> Result<(),
         args,
         not_after_ms: tx.now_ms + REFILL_LIMIT_MS,
         at_most_once: false,
+        min_generation: 0,
     };
     let command = commands::create(tx, order)?;
     record.plan.boot_epoch = site.lease_epoch;

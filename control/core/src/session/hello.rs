@@ -14,7 +14,7 @@ use crate::{
     audit::clip,
     commands::{self, AgentSide},
     error::Error,
-    nodes, runs, sites,
+    nodes, runs, sites, specs,
     tx::Tx,
 };
 
@@ -110,6 +110,7 @@ pub(crate) fn greet(
     if let Some(site) = &site {
         sites::set_address(tx, site.as_str(), &id, &hello.address)?;
     }
+    specs::greet(tx, &id, hello.observed_generation)?;
     let agent = AgentSide { same_journal, boot_id: &hello.boot_id };
     let reconciled = commands::reconcile(tx, &id, agent, &hello.commands)?;
     let mut moved: BTreeSet<String> = reconciled.runs;

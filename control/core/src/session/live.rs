@@ -32,6 +32,8 @@ pub(crate) struct Live {
     pub(crate) boot_id: String,
     /// The site, for a site agent.
     pub(crate) site: Option<String>,
+    /// Generation of the spec that was sent in this session.
+    pub(crate) spec_sent: u64,
     /// In [`Lived`] time.
     last_frame_ms: i64,
     pinged: bool,
@@ -97,7 +99,7 @@ impl Sessions {
         let now = self.lived.at(now_ms);
         self.heard.insert(node.to_owned(), Heard { epoch, at_ms: now });
         let boot_id = boot_id.to_owned();
-        let live = Live { epoch, role, boot_id, site, last_frame_ms: now, pinged: false };
+        let live = Live { epoch, role, boot_id, site, spec_sent: 0, last_frame_ms: now, pinged: false };
         let older = self.open.insert(node.to_owned(), live);
         older.map(|older| SessionRef { node: node.to_owned(), epoch: older.epoch })
     }
@@ -110,6 +112,12 @@ impl Sessions {
     /// The open session of a node.
     pub(crate) fn of(&self, node: &str) -> Option<&Live> {
         self.open.get(node)
+    }
+
+    /// Whether a spec is not sent yet in the node's session, which is noted.
+    pub(crate) fn send_spec(&mut self, node: &str, generation: u64) -> bool {
+        let live = self.open.get_mut(node).filter(|live| live.spec_sent < generation);
+        live.map(|live| live.spec_sent = generation).is_some()
     }
 
     /// Notes that a frame came.

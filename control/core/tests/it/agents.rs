@@ -100,6 +100,7 @@ impl Agent {
             commands: self.unacknowledged.values().cloned().collect(),
             site: self.site.clone(),
             address: if self.site.is_empty() { String::new() } else { "http://10.0.0.2:8080".into() },
+            observed_generation: 0,
         }
     }
 

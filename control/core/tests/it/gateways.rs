@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// A world whose machine runs its operating system, and a second gateway.
-fn two() -> (World, Control<CrashStore>, Peer, wire::Hello) {
+pub(crate) fn two() -> (World, Control<CrashStore>, Peer, wire::Hello) {
     let mut world = World::new();
     let run = world.deploy();
     world.machine = Machine::Booting;
@@ -35,7 +35,7 @@ fn open(control: &mut Control<CrashStore>, world: &mut World, peer: &Peer, hello
 }
 
 /// Ticks of one second; what follows from them.
-fn ticks(control: &mut Control<CrashStore>, world: &mut World, seconds: u32) -> Output {
+pub(crate) fn ticks(control: &mut Control<CrashStore>, world: &mut World, seconds: u32) -> Output {
     let mut all = Output::default();
     for _ in 0..seconds {
         world.now_ms += 1000;
@@ -97,6 +97,7 @@ fn an_order_given_at_one_gateway_reaches_the_node_at_the_other() {
         node: peer.node_id.clone(),
         kind: kinds::INVENTORY_COLLECT.to_owned(),
         at_most_once: true,
+        min_generation: 0,
         not_after_ms: world.now_ms + 60_000,
     };
     let mut first = Control::new(world.store.clone(), settings("control"), world.now_ms).unwrap();

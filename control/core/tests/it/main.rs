@@ -9,4 +9,5 @@ mod faults;
 mod gateways;
 mod restart;
 mod sessions;
+mod specs;
 mod world;
