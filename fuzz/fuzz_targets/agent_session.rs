@@ -58,6 +58,7 @@ fuzz_target!(|bytes: &[u8]| {
         site: String::new(),
         address: String::new(),
         kinds: vec![kinds::DISK_ERASE, kinds::IMAGE_DEPLOY, kinds::NODE_REBOOT],
+        sections: vec!["a", "b"],
     };
     let mut durable = journal(&mut input);
     let mut agent = Agent::new(config, durable.clone(), StdRng::seed_from_u64(7));

@@ -69,6 +69,7 @@ impl World {
             journal_id: "journal".into(),
             site: "lab".into(),
             address: "http://10.0.0.2:8080".into(),
+            observed_generation: 0,
             ..Hello::default()
         };
         let opened = control.session_open(&site, &hello, now_ms, &mut rng).expect("a store that works");
