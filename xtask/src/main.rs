@@ -6,6 +6,7 @@ mod bench;
 mod cargo;
 mod ci;
 mod demo;
+mod nightly;
 mod setup;
 mod suite;
 mod timeline;
@@ -45,6 +46,15 @@ enum Command {
     },
     /// Check that crates use only crates of lower layers.
     Arrows,
+    /// Simulate many fleets, an hour each: as many seeds as are asked for, with light and with heavy chaos.
+    Nightly {
+        /// The first seed.
+        #[arg(long, default_value_t = 0)]
+        first: u64,
+        /// How many seeds.
+        #[arg(long, default_value_t = 500)]
+        seeds: u64,
+    },
     /// Measure, print and write to `target/bench`.
     #[command(subcommand)]
     Bench(Bench),
@@ -64,6 +74,7 @@ fn main() -> anyhow::Result<()> {
         Command::E2e { filter } => suite::e2e(filter.as_deref()),
         Command::Ci { offline } => ci::run(offline),
         Command::Arrows => arrows::check(),
+        Command::Nightly { first, seeds } => nightly::run(first, seeds),
         Command::Bench(Bench::Boot) => bench::boot(),
     }
 }
