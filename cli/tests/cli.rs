@@ -46,6 +46,7 @@ impl Rig {
             .output()
             .unwrap();
         let made: Value = serde_json::from_slice(&made.stdout).unwrap();
+        allow_file_urls(&folder, &dir.path().join("images"));
         fs::write(dir.path().join("token"), made["admin_token"].as_str().unwrap()).unwrap();
         let (serving, url) = serve(&folder);
         let ca_pin = made["ca_pin"].as_str().unwrap().to_owned();
@@ -90,6 +91,15 @@ impl Drop for Rig {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Makes a folder from which control adds images by file URL.
+fn allow_file_urls(control: &Path, images: &Path) {
+    fs::create_dir(images).unwrap();
+    let config = control.join("control.toml");
+    // Before the first table.
+    let text = format!("image_folder = '{}'\n{}", images.display(), fs::read_to_string(&config).unwrap());
+    fs::write(&config, text).unwrap();
 }
 
 /// Starts control and waits until it is ready; gives its URL.
@@ -186,7 +196,7 @@ fn an_operator_s_way_with_every_refusal_named() {
 
 /// Leaves the images `good` (ready) and `from-file` (failed).
 fn images(rig: &Rig) {
-    let file = rig.path("disk.raw");
+    let file = rig.path("images/disk.raw");
     fs::write(&file, vec![0x5a; 1 << 20]).unwrap();
     let file_url = format!("file://{file}");
     // A port that was free a moment ago: nobody listens there.

@@ -129,6 +129,9 @@ pub(crate) struct Raw {
     /// CA certificates of TPM makers: a PEM file or a folder of them, relative to control's folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ek_roots: Option<PathBuf>,
+    /// The one folder of control's own disk from which images may be added by file URL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) image_folder: Option<PathBuf>,
     #[serde(default)]
     pub(crate) api: RawListener,
     #[serde(default)]
@@ -174,6 +177,7 @@ pub struct Config {
     api: Listen,
     gateway: Listen,
     max_image_bytes: u64,
+    image_folder: Option<PathBuf>,
 }
 
 impl Config {
@@ -194,6 +198,7 @@ impl Config {
             api: check_listener(raw.api, DEFAULT_API_PORT, "api.url")?,
             gateway: check_listener(raw.gateway, DEFAULT_GATEWAY_PORT, "gateway.url")?,
             max_image_bytes: raw.limits.image_bytes.unwrap_or(DEFAULT_IMAGE_BYTES),
+            image_folder: raw.image_folder.map(|folder| check_image_folder(dir, &folder)).transpose()?,
         })
     }
 
@@ -220,6 +225,30 @@ impl Config {
     pub(crate) fn max_image_bytes(&self) -> u64 {
         self.max_image_bytes
     }
+
+    pub(crate) fn image_folder(&self) -> Option<&Path> {
+        self.image_folder.as_deref()
+    }
+}
+
+/// Gives the folder without links in its path. Control's own folder, with its keys, cannot be reached from it.
+fn check_image_folder(dir: &Path, folder: &Path) -> Result<PathBuf, ConfigError> {
+    let key = "image_folder";
+    if !folder.is_absolute() {
+        return Err(ConfigError::value(key, "expected an absolute path, e.g. /srv/images"));
+    }
+    let real = |path: &Path| {
+        path.canonicalize().map_err(|source| ConfigError::Read { path: path.to_owned(), source })
+    };
+    let (dir, folder) = (real(dir)?, real(folder)?);
+    if !folder.is_dir() {
+        return Err(ConfigError::value(key, format!("`{}` is not a folder", folder.display())));
+    }
+    if dir.starts_with(&folder) || folder.starts_with(&dir) {
+        let why = format!("`{}` may neither hold nor be in control's own folder", folder.display());
+        return Err(ConfigError::value(key, why));
+    }
+    Ok(folder)
 }
 
 /// Checks the names that go into the server certificate.
@@ -325,6 +354,29 @@ mod tests {
         }
         assert!(matches!(load("names = ['a']\nek_roots = 'none.pem'"), Err(ConfigError::Read { .. })));
         assert!(matches!(load(&"#".repeat(70_000)), Err(ConfigError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn an_image_folder_is_apart_from_controls_own() {
+        let parent = tempfile::tempdir().unwrap();
+        let [control, images] = ["control", "images"].map(|name| parent.path().join(name));
+        fs::create_dir_all(control.join("blobs")).unwrap();
+        fs::create_dir(&images).unwrap();
+        std::os::unix::fs::symlink(&control, parent.path().join("link")).unwrap();
+        let load = |folder: &Path| {
+            let text = format!("names = ['a']\nimage_folder = '{}'", folder.display());
+            fs::write(control.join(CONFIG_FILE), text).unwrap();
+            Config::load(&control)
+        };
+        assert_eq!(load(&images).unwrap().image_folder(), Some(&*images.canonicalize().unwrap()));
+        let link = parent.path().join("link");
+        for folder in
+            [&*control, parent.path(), Path::new("/"), &control.join("blobs"), &link, Path::new("x")]
+        {
+            let error = words(&load(folder).err().unwrap());
+            assert!(error.contains("image_folder"), "{folder:?}: {error}");
+        }
+        assert!(matches!(load(&parent.path().join("none")), Err(ConfigError::Read { .. })));
     }
 
     #[test]

@@ -128,6 +128,7 @@ fn fill(dir: &Path, options: InitOptions) -> Result<Initialised, InitError> {
     let raw = Raw {
         names: options.names,
         ek_roots,
+        image_folder: None,
         api: RawListener { listen: options.api, url: None },
         gateway: RawListener { listen: options.gateway, url: None },
         limits: RawLimits::default(),

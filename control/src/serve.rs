@@ -42,7 +42,7 @@ use crate::{
     init::STORE_FILE,
     join::{Issuer, JoinService},
     net::{Listener, ListenerLimits, PerClient, TlsError, api_tls, gateway_tls},
-    sources::{Room, Transfers, free_bytes},
+    sources::{Bounds, ImageFolder, Room, Transfers, free_bytes},
     store::RedbStore,
 };
 
@@ -169,8 +169,8 @@ pub struct Server {
     store: RedbStore,
     core: driver::Core,
     unfinished_images: Vec<Image>,
-    max_image_bytes: u64,
-    room: Room,
+    image_bounds: Bounds,
+    image_folder: ImageFolder,
     dir: PathBuf,
 }
 
@@ -185,6 +185,8 @@ impl Server {
         let store = RedbStore::open(&config.dir().join(STORE_FILE)).map_err(ServeError::Open)?;
         let ca = Authority::load(config.dir())?;
         let identity = ServerIdentity::load(config.dir(), &ca, config.names(), OffsetDateTime::now_utc())?;
+        let room = Room::of(config.dir())
+            .map_err(|source| ServeError::Folder { dir: config.dir().to_owned(), source })?;
         let blobs = BlobStore::at(&config.dir().join(BLOBS_DIR)).map_err(ServeError::Blobs)?;
 
         let (api, api_address, control_url) =
@@ -218,9 +220,8 @@ impl Server {
             store,
             core,
             unfinished_images,
-            max_image_bytes: config.max_image_bytes(),
-            room: Room::of(config.dir())
-                .map_err(|source| ServeError::Folder { dir: config.dir().into(), source })?,
+            image_bounds: Bounds { most: config.max_image_bytes(), room },
+            image_folder: ImageFolder(config.image_folder().map(Path::to_owned)),
             dir: config.dir().into(),
         })
     }
@@ -246,8 +247,8 @@ impl Server {
         let transfers = Transfers::new(
             handle.clone(),
             self.blobs.clone(),
-            self.max_image_bytes,
-            self.room,
+            self.image_bounds,
+            self.image_folder,
             tasks.clone(),
             stop.clone(),
         );

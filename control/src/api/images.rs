@@ -22,7 +22,7 @@ use super::{
     auth::Actor,
     extract::{JsonBody, QueryString},
 };
-use crate::sources::{INSUFFICIENT_STORAGE, Source, TOO_SLOW, TURN_LIMIT, Turn, check_url};
+use crate::sources::{INSUFFICIENT_STORAGE, Source, TOO_SLOW, TURN_LIMIT, Turn};
 
 /// A refused upload is read on for this long, so that its client, which is still sending, gets to the answer.
 const LINGER_LIMIT: Duration = Duration::from_secs(30);
@@ -40,8 +40,9 @@ pub(super) async fn create(
     Extension(Actor(actor)): Extension<Actor>,
     JsonBody(new): JsonBody<NewImage>,
 ) -> Result<(StatusCode, Json<Image>), Failure> {
-    check_url(&new.url)
-        .map_err(|why| Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_request", why).of_field("url"))?;
+    api.transfers
+        .check_url(&new.url)
+        .map_err(|(code, why)| Failure::new(StatusCode::UNPROCESSABLE_ENTITY, code, why).of_field("url"))?;
     let expected = new.digest;
     let image = api.driver.call(move |core, now_ms| core.register_image(&actor, &new, now_ms)).await??;
     api.transfers.fetch(image.name.clone(), image.source.clone(), expected);

@@ -29,6 +29,13 @@ const TOTAL_LIMIT: Duration = Duration::from_secs(12 * 3600);
 #[error("less than {MIN_BYTES_PER_SECOND} bytes a second came for {} s", RATE_WINDOW.as_secs())]
 pub(super) struct TooSlow;
 
+impl TooSlow {
+    /// Whether this is why a read failed.
+    pub(super) fn is_in(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<Self>)
+    }
+}
+
 /// How a source did in the window at hand.
 #[derive(Debug, Default)]
 struct Window {
@@ -140,7 +147,7 @@ mod tests {
                 break error;
             }
         };
-        assert!(error.get_ref().is_some_and(|e| e.is::<TooSlow>()), "{error}");
+        assert!(TooSlow::is_in(&error), "{error}");
         assert_eq!(start.elapsed().as_secs(), 60);
         assert!(source.next().await.is_none());
     }

@@ -6,7 +6,7 @@ use url::Url;
 
 /// A checked URL of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ImageUrl {
+pub(super) enum ImageUrl {
     /// `http` or `https`, with a host.
     Web(Url),
     /// A file on control's own disk.
@@ -14,7 +14,7 @@ pub(crate) enum ImageUrl {
 }
 
 /// Checks a URL before anything is registered; the error says what would be right.
-pub(crate) fn check_url(text: &str) -> Result<ImageUrl, String> {
+pub(super) fn check_url(text: &str) -> Result<ImageUrl, String> {
     let url = Url::parse(text).map_err(|e| format!("`{text}` is not a URL: {e}"))?;
     match url.scheme() {
         "http" | "https" => {

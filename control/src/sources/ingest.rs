@@ -22,9 +22,10 @@ pub(super) enum Origin {
 
 /// What an image may take up.
 #[derive(Debug, Clone)]
-pub(super) struct Bounds {
-    pub(super) most: u64,
-    pub(super) room: Room,
+pub(crate) struct Bounds {
+    /// Its size in bytes.
+    pub(crate) most: u64,
+    pub(crate) room: Room,
 }
 
 /// Reads `source` to its end. What is not accepted leaves nothing in the store.
@@ -85,9 +86,7 @@ enum Fault {
 impl Fault {
     fn into_error(self, origin: &Origin, limit: u64) -> SourceError {
         match (self, origin) {
-            (Self::Source(e), _) if e.get_ref().is_some_and(|e| e.is::<TooSlow>()) => {
-                SourceError::TooSlow(TooSlow)
-            }
+            (Self::Source(e), _) if TooSlow::is_in(&e) => SourceError::TooSlow(TooSlow),
             (Self::Source(e), _) if e.kind() == io::ErrorKind::Interrupted => SourceError::Stopping,
             (Self::Source(e), Origin::Url(url)) => {
                 SourceError::Unreachable { url: url.clone(), why: e.to_string() }

@@ -22,7 +22,8 @@ use bytes::Bytes;
 use futures::Stream;
 
 pub(crate) use self::{
-    image_url::check_url,
+    file::ImageFolder,
+    ingest::Bounds,
     room::{Room, free_bytes},
     transfers::Transfers,
     turns::{TURN_LIMIT, Turn},
@@ -40,6 +41,8 @@ pub(crate) struct Source {
 
 /// The code of an image that does not fit on control's disk.
 pub(crate) const INSUFFICIENT_STORAGE: &str = "insufficient_storage";
+/// The code of a file that control does not read.
+pub(crate) const FILE_REFUSED: &str = "file_refused";
 /// The code of an image that came too slowly.
 pub(crate) const TOO_SLOW: &str = "too_slow";
 
@@ -49,6 +52,9 @@ enum SourceError {
     /// Nothing, or not everything, came from there.
     #[error("cannot fetch `{url}`: {why}; check that control can reach it")]
     Unreachable { url: String, why: String },
+    /// A file of control's own disk that is not meant as an image.
+    #[error("file URLs are only for the image folder of control's own disk: {0}")]
+    FileRefused(String),
     /// The upload ended before the whole image was there.
     #[error("the upload broke off: {0}; upload the image again")]
     UploadBroken(String),
@@ -85,6 +91,7 @@ impl SourceError {
     const fn code(&self) -> &'static str {
         match self {
             Self::Unreachable { .. } => "source_unreachable",
+            Self::FileRefused(_) => FILE_REFUSED,
             Self::UploadBroken(_) => "interrupted",
             Self::TooLarge { .. } => "too_large",
             Self::TooSlow(_) => TOO_SLOW,

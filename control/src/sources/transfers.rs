@@ -26,7 +26,7 @@ use tokio_util::{
 };
 
 use super::{
-    Room, Source, SourceError, file, guard,
+    ImageFolder, Source, SourceError, guard,
     image_url::{ImageUrl, check_url},
     ingest::{Bounds, Origin, ingest},
     turns::{Turn, Turns},
@@ -45,6 +45,7 @@ pub(crate) struct Transfers {
     driver: Handle,
     store: Store,
     bounds: Bounds,
+    folder: ImageFolder,
     turns: Turns,
     tasks: TaskTracker,
     shutdown: CancellationToken,
@@ -54,13 +55,22 @@ impl Transfers {
     pub(crate) fn new(
         driver: Handle,
         store: Store,
-        max_image_bytes: u64,
-        room: Room,
+        bounds: Bounds,
+        folder: ImageFolder,
         tasks: TaskTracker,
         shutdown: CancellationToken,
     ) -> Self {
-        let bounds = Bounds { most: max_image_bytes, room };
-        Self { driver, store, bounds, turns: Turns::new(), tasks, shutdown }
+        Self { driver, store, bounds, folder, turns: Turns::new(), tasks, shutdown }
+    }
+
+    /// Checks a URL before anything is registered: the code of the API and what is wrong.
+    pub(crate) fn check_url(&self, text: &str) -> Result<(), (&'static str, String)> {
+        match check_url(text).map_err(|why| ("bad_request", why))? {
+            ImageUrl::Web(_) => Ok(()),
+            ImageUrl::File(path) => {
+                self.folder.place(&path).map(drop).map_err(|error| (error.code(), error.to_string()))
+            }
+        }
     }
 
     /// Fetches a registered image in the background.
@@ -88,7 +98,7 @@ impl Transfers {
         let opening = async {
             match check_url(url).map_err(unreachable)? {
                 ImageUrl::Web(url) => web::open(&url).await.map_err(unreachable),
-                ImageUrl::File(path) => file::open(&path).await.map_err(|e| unreachable(e.to_string())),
+                ImageUrl::File(path) => self.folder.open(&path).await,
             }
         };
         let source = tokio::select! {

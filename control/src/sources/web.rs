@@ -2,6 +2,7 @@
 
 use std::{
     fmt::Display,
+    net::{IpAddr, SocketAddr},
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -16,7 +17,7 @@ use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use rustls_pki_types::ServerName;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
+    net::{TcpStream, lookup_host},
     time::timeout,
 };
 use tokio_rustls::TlsConnector;
@@ -61,7 +62,7 @@ async fn get(url: &Url) -> Result<Response<Incoming>, String> {
     let host = url.host_str().ok_or("the URL has no host")?;
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     let port = url.port_or_known_default().ok_or("the URL has no port")?;
-    let tcp = limited(CONNECT_LIMIT, "no connection", TcpStream::connect((bare, port))).await?;
+    let tcp = limited(CONNECT_LIMIT, "no connection", connect(bare, port)).await?;
     if url.scheme() == "http" {
         return send(url, tcp).await;
     }
@@ -69,6 +70,27 @@ async fn get(url: &Url) -> Result<Response<Incoming>, String> {
     let connector = TlsConnector::from(tls()?);
     let tls = limited(CONNECT_LIMIT, "no TLS handshake", connector.connect(name, tcp)).await?;
     send(url, tls).await
+}
+
+async fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
+    let found = lookup_host((host, port)).await.map_err(|e| e.to_string())?;
+    let addresses = usable(found).map_err(|address| {
+        format!("it is at {address}, and control fetches nothing from link-local addresses")
+    })?;
+    TcpStream::connect(&addresses[..]).await.map_err(|e| e.to_string())
+}
+
+/// Addresses without the link-local ones (RFC 3927, RFC 4291 section 2.5.6), where clouds tell a machine its secrets;
+/// the error is one of those, where there are no others.
+fn usable(found: impl Iterator<Item = SocketAddr>) -> Result<Vec<SocketAddr>, IpAddr> {
+    let (refused, usable): (Vec<_>, Vec<_>) = found.partition(|address| match address.ip().to_canonical() {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    });
+    match refused.first() {
+        Some(address) if usable.is_empty() => Err(address.ip()),
+        _ => Ok(usable),
+    }
 }
 
 async fn send(
@@ -132,5 +154,15 @@ mod tests {
         assert_eq!(to("http://a/x", "https://b/y").unwrap(), "https://b/y");
         assert!(to("https://a/x", "http://b/y").unwrap_err().contains("not encrypted"));
         assert!(to("http://a/x", "file:///etc/passwd").is_err());
+    }
+
+    #[test]
+    fn link_local_addresses_are_not_used() {
+        let usable = |texts: &[&str]| usable(texts.iter().map(|text| text.parse().unwrap()));
+        for refused in ["169.254.169.254:80", "[fe80::1]:80", "[febf::1]:80", "[::ffff:169.254.0.1]:80"] {
+            assert!(usable(&[refused]).is_err(), "{refused}");
+            assert_eq!(usable(&[refused, "10.0.0.1:80"]).unwrap(), ["10.0.0.1:80".parse().unwrap()]);
+        }
+        assert_eq!(usable(&["127.0.0.1:80", "[::1]:80", "[fd00::1]:80"]).unwrap().len(), 3);
     }
 }

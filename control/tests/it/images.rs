@@ -101,8 +101,7 @@ async fn images_that_cannot_be_had_say_why() {
         // By a CA that this system does not trust.
         ("untrusted", format!("https://{}/x.raw", rig.api.address), None, "source_unreachable"),
         ("missing", web.url("/none"), None, "source_unreachable"),
-        ("no-file", "file:///nonexistent/x.raw".to_owned(), None, "source_unreachable"),
-        ("device", "file:///dev/zero".to_owned(), None, "source_unreachable"),
+        ("metadata", "http://169.254.169.254/latest/meta-data".to_owned(), None, "source_unreachable"),
         ("loops", web.url(&loops), None, "source_unreachable"),
         ("page", web.url("/page"), None, "unknown_format"),
         ("empty", web.url("/loop"), None, "unknown_format"),
@@ -113,6 +112,9 @@ async fn images_that_cannot_be_had_say_why() {
     }
     let blobs = std::fs::read_dir(rig.dir.path().join("control/blobs/sha256")).unwrap().count();
     assert_eq!(blobs, 0, "nothing of them is kept");
+
+    let refused: Image = rig.api.read("/v1/images/metadata").await;
+    assert!(refused.error.unwrap().message.contains("link-local"));
 
     // A failed image may be registered again.
     let image = add(&rig, json!({"name": "wrong", "url": web.url("/x.raw")})).await;
@@ -180,5 +182,46 @@ async fn an_upload_that_cannot_fit_is_refused_before_it_is_sent() {
     let left = std::fs::read_dir(rig.dir.path().join("control/blobs/tmp")).unwrap().count();
     assert_eq!(left, 0);
     drop(stream);
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn images_by_file_url_come_from_the_image_folder_only() {
+    let rig = Rig::start_with_image_folder().await;
+    let folder = rig.dir.path().join("images").canonicalize().unwrap();
+    let key = rig.dir.path().join("control/ca.key").canonicalize().unwrap();
+    let url = |path: &std::path::Path| format!("file://{}", path.display());
+    std::fs::write(folder.join("x.raw"), raw(1000)).unwrap();
+    std::os::unix::fs::symlink(&key, folder.join("key.raw")).unwrap();
+
+    let image = add(&rig, json!({"name": "file", "url": url(&folder.join("x.raw"))})).await;
+    assert_eq!((image.state, image.size_bytes), (ImageState::Ready, 1000));
+    for (name, path, wanted) in [
+        ("missing", folder.join("none"), "source_unreachable"),
+        ("folder", folder.join("."), "file_refused"),
+        ("link", folder.join("key.raw"), "file_refused"),
+        ("key", key, "file_refused"),
+        ("device", "/dev/zero".into(), "file_refused"),
+        ("dots", folder.join("../control/ca.key"), "file_refused"),
+    ] {
+        let (status, answer) = rig.api.post("/v1/images", &json!({"name": name, "url": url(&path)})).await;
+        if status == StatusCode::ACCEPTED {
+            assert_eq!(code(&settled(&rig, name).await), wanted, "{name}");
+        } else {
+            assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
+            assert_eq!(answer["error"]["code"], wanted, "{name}: {answer}");
+        }
+    }
+    let blobs = std::fs::read_dir(rig.dir.path().join("control/blobs/sha256")).unwrap().count();
+    assert_eq!(blobs, 1, "only the image");
+    rig.stop().await;
+
+    let rig = Rig::start().await;
+    let (status, answer) =
+        rig.api.post("/v1/images", &json!({"name": "x", "url": "file:///etc/hostname"})).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(answer["error"]["code"], "file_refused");
+    assert!(answer["error"]["message"].as_str().unwrap().contains("image_folder"), "{answer}");
+    assert_eq!(rig.api.get("/v1/images").await.1, json!([]));
     rig.stop().await;
 }

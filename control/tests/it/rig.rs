@@ -1,6 +1,6 @@
 //! A control of its own for each test: folder, ports, shutdown.
 
-use std::{net::SocketAddr, path::Path, time::Duration};
+use std::{fs, net::SocketAddr, path::Path, time::Duration};
 
 use ironwright_control::{Config, InitOptions, ServeError, Server, init};
 use rustls_pki_types::{CertificateDer, pem::PemObject};
@@ -46,6 +46,18 @@ impl Rig {
     pub(crate) async fn start_with(options: InitOptions) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let initialised = init(&dir.path().join("control"), options).unwrap();
+        Self::serve(dir, initialised.admin_token.to_string()).await
+    }
+
+    /// With an image folder: `images`, beside control's.
+    pub(crate) async fn start_with_image_folder() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let [control, images] = ["control", "images"].map(|name| dir.path().join(name));
+        let initialised = init(&control, options()).unwrap();
+        fs::create_dir(&images).unwrap();
+        let config = control.join("control.toml");
+        let text = fs::read_to_string(&config).unwrap();
+        fs::write(&config, format!("image_folder = '{}'\n{text}", images.display())).unwrap();
         Self::serve(dir, initialised.admin_token.to_string()).await
     }
 
