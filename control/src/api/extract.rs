@@ -14,6 +14,9 @@ use super::Failure;
 /// Largest JSON body; user-data is the largest part of any.
 const MAX_JSON_BYTES: usize = 1 << 20;
 
+/// What of a request's own words is repeated in the error.
+const MAX_ECHO_CHARS: usize = 200;
+
 /// A JSON body of at most [`MAX_JSON_BYTES`].
 pub(super) struct JsonBody<T>(pub(super) T);
 
@@ -35,6 +38,10 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for JsonBody<T> {
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
+    // Serde would take an array as a struct's fields in their order.
+    if body.trim_ascii_start().first().is_some_and(|first| *first != b'{') {
+        return Err(Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_request", "expected a JSON object"));
+    }
     let mut reader = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let message = error.inner().to_string();
@@ -44,9 +51,9 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
             (_, Some(named)) if !path.ends_with(named) => Some(format!("{path}.{named}")),
             _ => Some(path),
         };
-        let failure = Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_request", message);
+        let failure = Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_request", clip(&message));
         match field {
-            Some(field) => failure.of_field(field),
+            Some(field) => failure.of_field(clip(&field)),
             None => failure,
         }
     })?;
@@ -54,6 +61,14 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
         .end()
         .map_err(|error| Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_request", error.to_string()))?;
     Ok(value)
+}
+
+/// The beginning of what a request may have made long.
+fn clip(text: &str) -> String {
+    match text.char_indices().nth(MAX_ECHO_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 /// Serde tells unknown and missing fields only in words: "unknown field `x`, expected …".
@@ -75,9 +90,9 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for QueryString<T> {
             Ok(Query(value)) => Ok(Self(value)),
             Err(rejection) => {
                 let message = rejection.body_text();
-                let failure = Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_request", &message);
+                let failure = Failure::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_request", clip(&message));
                 Err(match named_field(&message) {
-                    Some(field) => failure.of_field(field),
+                    Some(field) => failure.of_field(clip(field)),
                     None => failure,
                 })
             }
@@ -88,4 +103,37 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for QueryString<T> {
 /// A created thing.
 pub(super) const fn created<T>(thing: T) -> (StatusCode, Json<T>) {
     (StatusCode::CREATED, Json(thing))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::response::IntoResponse;
+    use ironwright_proto::api::{ApiError, NewImage};
+
+    use super::*;
+
+    async fn refused(body: &[u8]) -> ApiError {
+        let failure = parse::<NewImage>(body).expect_err("a refusal");
+        let response = failure.into_response();
+        assert_eq!(response.status(), StatusCode::UNPROCESSABLE_ENTITY);
+        let bytes = to_bytes(response.into_body(), 4096).await.expect("a short answer");
+        serde_json::from_slice(&bytes).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_long_unknown_key_is_not_repeated_whole() {
+        let body = format!(r#"{{"{}": 1}}"#, "é".repeat(500_000));
+        let error = refused(body.as_bytes()).await.error;
+        assert!(error.message.starts_with("unknown field `é"), "{}", error.message);
+        assert_eq!(error.message.chars().count(), 201);
+        assert_eq!(error.field.unwrap().chars().count(), 201);
+    }
+
+    #[tokio::test]
+    async fn only_an_object_is_taken_for_a_struct() {
+        for body in [r#"["x", "http://a/b", null]"#, " [1]", "null", "1"] {
+            assert_eq!(refused(body.as_bytes()).await.error.message, "expected a JSON object", "{body}");
+        }
+        assert!(parse::<NewImage>(b" {\"name\": \"x\", \"url\": \"http://a/b\"}").is_ok());
+    }
 }
