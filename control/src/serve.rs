@@ -21,7 +21,7 @@ use axum::{
 };
 use ironwright_control_core::{Control, Settings, SetupError, store::StoreError};
 use ironwright_images::store::Store as BlobStore;
-use ironwright_proto::api::Image;
+use ironwright_proto::api::{Image, ImageState};
 use rand::rngs::OsRng;
 use time::OffsetDateTime;
 use tokio::{
@@ -202,12 +202,9 @@ impl Server {
         };
         let mut core = Control::new(store.clone(), settings, unix_ms())?;
         let unfinished_images = core.resume_images(unix_ms()).map_err(SetupError::from)?;
-        let kept: BTreeSet<[u8; 32]> = core
-            .images()
-            .map_err(SetupError::from)?
-            .into_iter()
-            .filter_map(|image| Some(image.digest?.0))
-            .collect();
+        let images = core.images().map_err(SetupError::from)?;
+        tell_of_lost_images(&images, &blobs);
+        let kept: BTreeSet<[u8; 32]> = images.into_iter().filter_map(|image| Some(image.digest?.0)).collect();
         blobs.gc(&kept).map_err(ServeError::Blobs)?;
         Ok(Self {
             api,
@@ -285,6 +282,23 @@ impl Server {
     }
 }
 
+/// Names the images whose bytes are gone, as after a restored backup without them; runs would fail at their site.
+fn tell_of_lost_images(images: &[Image], blobs: &BlobStore) {
+    for image in lost_images(images, blobs) {
+        tracing::error!(
+            image = %image.name,
+            "the bytes of this image are missing in the folder `{BLOBS_DIR}`; restore them, or add them again under \
+             another name"
+        );
+    }
+}
+
+fn lost_images<'i>(images: &'i [Image], blobs: &BlobStore) -> impl Iterator<Item = &'i Image> {
+    images.iter().filter(|image| {
+        image.state == ImageState::Ready && image.digest.is_some_and(|digest| !blobs.contains(&digest.0))
+    })
+}
+
 async fn bind(
     config: &Config,
     listen: &Listen,
@@ -344,6 +358,8 @@ async fn end(
 
 #[cfg(test)]
 mod tests {
+    use ironwright_proto::ids::Digest;
+
     use super::*;
 
     #[test]
@@ -354,5 +370,31 @@ mod tests {
         assert!(said.contains("free space in `/srv/control`, then start control again"), "{said}");
         assert!(matches!(failed().with_free(dir, 1 << 30), ServeError::Store(_)));
         assert!(matches!(ServeError::Driver.with_free(dir, 0), ServeError::Driver));
+    }
+
+    #[test]
+    fn a_ready_image_without_its_bytes_is_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let blobs = BlobStore::at(dir.path()).unwrap();
+        let kept = blobs.ingest(&mut &b"abc"[..], 3, None).unwrap().digest;
+        let image = |name: &str, state, digest| Image {
+            name: name.parse().unwrap(),
+            source: "upload".to_owned(),
+            state,
+            digest: Some(Digest(digest)),
+            size_bytes: 3,
+            raw_size_bytes: 3,
+            format: None,
+            fetched_bytes: 3,
+            error: None,
+            created_ms: 0,
+        };
+        let images = [
+            image("kept", ImageState::Ready, kept),
+            image("lost", ImageState::Ready, [7; 32]),
+            image("failed", ImageState::Failed, [7; 32]),
+        ];
+        let lost: Vec<_> = lost_images(&images, &blobs).map(|image| image.name.as_str()).collect();
+        assert_eq!(lost, ["lost"]);
     }
 }
