@@ -93,6 +93,14 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// These bytes as a disk: with a DOS table that has one partition.
+fn disk(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes[446..510].fill(0);
+    bytes[446..462].copy_from_slice(&[0, 0, 0, 0, 0x83, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0]);
+    bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
+    bytes
+}
+
 /// Makes a folder from which control adds images by file URL.
 fn allow_file_urls(control: &Path, images: &Path) {
     fs::create_dir(images).unwrap();
@@ -197,7 +205,7 @@ fn an_operator_s_way_with_every_refusal_named() {
 /// Leaves the images `good` (ready) and `from-file` (failed).
 fn images(rig: &Rig) {
     let file = rig.path("images/disk.raw");
-    fs::write(&file, vec![0x5a; 1 << 20]).unwrap();
+    fs::write(&file, disk(vec![0x5a; 1 << 20])).unwrap();
     let file_url = format!("file://{file}");
     // A port that was free a moment ago: nobody listens there.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -219,6 +227,10 @@ fn images(rig: &Rig) {
     let digest = format!("sha256:{}", hex::encode(Sha256::digest(fs::read(&file).unwrap())));
     assert_eq!((&good["state"], &good["digest"]), (&"ready".into(), &digest.into()));
     assert!(rig.fails(REFUSED, &["images", "add", "good", "--file", &file]).contains("image_exists"));
+    let text = rig.path("text");
+    fs::write(&text, "hello world\n").unwrap();
+    let bad = rig.fails(REFUSED, &["images", "add", "text", "--file", &text]);
+    assert!(bad.contains("no partition table") && bad.contains("(bad_partition_table)"), "{bad}");
     let bad = rig.fails(REFUSED, &["images", "add", "gone", "--file", &rig.path("none")]);
     assert!(bad.contains("none"), "{bad}");
 }

@@ -13,6 +13,7 @@ use sha2::{Digest as _, Sha256};
 use crate::{
     decode::decoder,
     probe::{self, Format, PROBE_LEN, ProbeError},
+    table::{HEAD_LEN, Table, TableError},
 };
 
 /// Hashes and counts what is read through it.
@@ -75,19 +76,24 @@ pub enum MeasureError {
     /// It is nothing that could be written to a disk.
     #[error(transparent)]
     Format(#[from] ProbeError),
+    /// A deploy would refuse it: see [`Table::check_image`].
+    #[error(transparent)]
+    Table(#[from] TableError),
     /// The source failed, or its bytes are not valid for their format.
     #[error("reading the image")]
     Read(#[source] io::Error),
 }
 
-/// Reads a whole image once: digest, sizes and format. Memory is bounded by the decoder's window.
+/// Reads a whole image once: digest, sizes and format. What a deploy would refuse whatever the disk is refused here,
+/// after the first bytes. Memory is bounded by the decoder's window and [`HEAD_LEN`].
 pub fn measure(source: impl Read + Send) -> Result<Measured, MeasureError> {
     let mut source = HashingReader::new(source);
     let first = read_up_to(&mut source, PROBE_LEN).map_err(MeasureError::Read)?;
     let format = probe::probe(&first)?;
     let mut raw = decoder((&first[..]).chain(&mut source), format).map_err(MeasureError::Read)?;
-    let head = read_up_to(&mut raw, PROBE_LEN).map_err(MeasureError::Read)?;
+    let head = read_up_to(&mut raw, HEAD_LEN).map_err(MeasureError::Read)?;
     probe::check_decoded(format, &head)?;
+    Table::check_image(&head)?;
     let rest = io::copy(&mut raw, &mut io::sink()).map_err(MeasureError::Read)?;
     drop(raw);
     let (digest, size) = source.finish();
@@ -105,22 +111,48 @@ pub(crate) fn read_up_to(source: &mut impl Read, limit: usize) -> io::Result<Vec
 mod tests {
     use super::*;
 
-    /// FIPS 180-2 appendix B.1.
-    const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    /// A disk of this many bytes with a DOS table and one partition.
+    fn disk(len: usize) -> Vec<u8> {
+        let mut bytes = vec![7; len];
+        bytes[446..512].fill(0);
+        bytes[446 + 4] = 0x83;
+        bytes[446 + 9] = 8;
+        bytes[446 + 13] = 8;
+        bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
+        bytes
+    }
 
     #[test]
     fn raw_bytes_are_measured_as_they_are() {
-        let measured = measure(&b"abc"[..]).unwrap();
-        assert_eq!(hex::encode(measured.digest), ABC);
-        assert_eq!((measured.size, measured.raw_size, measured.format), (3, 3, Format::Raw));
+        let bytes = disk(512);
+        let measured = measure(&bytes[..]).unwrap();
+        assert_eq!(measured.digest, <[u8; 32]>::from(Sha256::digest(&bytes)));
+        assert_eq!((measured.size, measured.raw_size, measured.format), (512, 512, Format::Raw));
+    }
+
+    #[test]
+    fn a_text_file_is_no_disk() {
+        for bytes in [b"hello world\n".to_vec(), vec![0x5a; 1 << 20]] {
+            let zstd = zstd::encode_all(&bytes[..], 1).unwrap();
+            for encoded in [bytes, zstd] {
+                let error = measure(&encoded[..]).unwrap_err();
+                assert!(matches!(error, MeasureError::Table(TableError::NoTable)), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_has_no_table_is_refused_before_the_rest_is_read() {
+        let endless = io::repeat(7);
+        assert!(matches!(measure(endless), Err(MeasureError::Table(TableError::NoTable))));
     }
 
     #[test]
     fn the_digest_is_of_the_encoded_bytes_and_the_raw_size_of_the_decoded() {
-        let raw = vec![7u8; 1_000_000];
+        let raw = disk(3_000_000);
         let encoded = zstd::encode_all(&raw[..], 1).unwrap();
         let measured = measure(&encoded[..]).unwrap();
-        assert_eq!(measured.raw_size, 1_000_000);
+        assert_eq!(measured.raw_size, 3_000_000);
         assert_eq!(measured.size, encoded.len() as u64);
         assert_eq!(measured.digest, <[u8; 32]>::from(Sha256::digest(&encoded)));
     }

@@ -11,6 +11,9 @@ use crate::{
 /// Sector sizes that disks have, in bytes.
 const SECTOR_SIZES: [u32; 2] = [512, 4096];
 
+/// How many first bytes of a disk a table is looked for in.
+pub const HEAD_LEN: usize = 1 << 20;
+
 /// A partition table, taken from the first bytes of a disk or image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Table {
@@ -47,6 +50,18 @@ pub enum TableError {
     Mbr(#[from] MbrError),
 }
 
+impl TableError {
+    /// The stable word: of an image that is registered, and of an order that fails.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::SectorSize { .. } => "sector_size_mismatch",
+            Self::Gpt(GptError::DiskTooSmall { .. } | GptError::NoSpace { .. })
+            | Self::Mbr(MbrError::DiskTooSmall { .. } | MbrError::NoSpace { .. }) => "image_too_large",
+            Self::GptMissing | Self::NoTable | Self::Gpt(_) | Self::Mbr(_) => "bad_partition_table",
+        }
+    }
+}
+
 /// A range of a disk in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
@@ -57,13 +72,21 @@ pub struct Extent {
 }
 
 impl Table {
-    /// Recognises the table in the first bytes (one mebibyte is enough) of what is for a disk with sectors of
+    /// Refuses the first bytes ([`HEAD_LEN`] of them, fewer if there are no more) of an image that no disk could take
+    /// together with a seed: [`Self::parse`] and [`Self::fit`] for the image's own sector size and the largest disk.
+    pub fn check_image(head: &[u8]) -> Result<(), TableError> {
+        let sector_size = gpt_sector_size(head).unwrap_or(SECTOR_SIZES[0]);
+        let mut table = Self::parse(head, sector_size)?;
+        table.fit(u64::MAX, sector_size, Some(u64::from(sector_size))).map(drop)
+    }
+
+    /// Recognises the table in the first bytes ([`HEAD_LEN`] is enough) of what is for a disk with sectors of
     /// `sector_size` bytes.
     pub fn parse(head: &[u8], sector_size: u32) -> Result<Self, TableError> {
         if Gpt::is_at(head, sector_size) {
             return Ok(Self::Gpt(Gpt::parse(head, sector_size)?));
         }
-        if let Some(image) = SECTOR_SIZES.into_iter().find(|&size| Gpt::is_at(head, size)) {
+        if let Some(image) = gpt_sector_size(head) {
             return Err(TableError::SectorSize { image, disk: sector_size });
         }
         match Mbr::parse(head) {
@@ -140,9 +163,45 @@ impl Table {
     }
 }
 
+/// The sector size for which there is a GPT header.
+fn gpt_sector_size(head: &[u8]) -> Option<u32> {
+    SECTOR_SIZES.into_iter().find(|&size| Gpt::is_at(head, size))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A first sector with a DOS table whose first `used` entries have this type.
+    fn dos(used: usize, kind: u8) -> Vec<u8> {
+        let mut head = vec![0; 8192];
+        for at in (446..).step_by(16).take(used) {
+            head[at + 4] = kind;
+            head[at + 8..at + 16].copy_from_slice(&[0, 8, 0, 0, 0, 8, 0, 0]);
+        }
+        head[510..512].copy_from_slice(&[0x55, 0xaa]);
+        head
+    }
+
+    #[test]
+    fn an_image_that_no_disk_could_take_is_refused_by_what_a_deploy_says() {
+        let refused = |head: &[u8]| Table::check_image(head).unwrap_err();
+        assert_eq!(refused(b"hello world\n"), TableError::NoTable);
+        assert_eq!(refused(&[0; 8192]), TableError::NoTable);
+        assert_eq!(refused(&dos(0, 0)), TableError::NoTable);
+        assert_eq!(refused(&dos(1, 0xee)), TableError::GptMissing);
+        assert_eq!(refused(&dos(4, 0x83)), TableError::Mbr(MbrError::NoFreeSlot));
+        for sector_size in SECTOR_SIZES {
+            let mut head = dos(1, 0xee);
+            head[sector_size as usize..][..8].copy_from_slice(b"EFI PART");
+            assert!(matches!(refused(&head), TableError::Gpt(GptError::Field { field: "revision", .. })));
+        }
+        for error in [TableError::NoTable, TableError::GptMissing, TableError::Mbr(MbrError::NoFreeSlot)] {
+            assert_eq!(error.code(), "bad_partition_table");
+        }
+        assert_eq!(Table::check_image(&dos(1, 0x83)), Ok(()));
+        assert_eq!(Table::check_image(&dos(3, 0x83)[..512]), Ok(()));
+    }
 
     #[test]
     fn i5_a_table_of_another_sector_size_is_named() {
@@ -152,10 +211,7 @@ mod tests {
         let mut head = vec![0; 8192];
         head[4096..4104].copy_from_slice(b"EFI PART");
         assert_eq!(Table::parse(&head, 512), Err(TableError::SectorSize { image: 4096, disk: 512 }));
-        let mut dos = vec![0; 8192];
-        dos[446 + 4] = 0x83;
-        dos[446 + 8..446 + 16].copy_from_slice(&[0, 8, 0, 0, 0, 8, 0, 0]);
-        dos[510..512].copy_from_slice(&[0x55, 0xaa]);
+        let dos = dos(1, 0x83);
         assert_eq!(Table::parse(&dos, 4096), Err(TableError::SectorSize { image: 512, disk: 4096 }));
         assert!(matches!(Table::parse(&dos, 512), Ok(Table::Mbr(_))));
     }

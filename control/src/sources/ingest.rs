@@ -45,6 +45,7 @@ pub(super) fn ingest(
     }
     let measured = measured.map_err(|error| match error {
         MeasureError::Format(e) => SourceError::UnknownFormat(e.to_string()),
+        MeasureError::Table(e) => SourceError::NoDisk(e),
         MeasureError::Read(e) => SourceError::Damaged(e.to_string()),
     })?;
     let stored = tee.writer.commit(expected.map(|digest| digest.0)).map_err(|error| match error {
@@ -130,8 +131,16 @@ mod tests {
     use super::*;
 
     const LIMIT: u64 = 1 << 20;
-    /// FIPS 180-2 appendix B.1.
-    const ABC: &str = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    /// By sha256sum, of [`disk`].
+    const DISK: &str = "sha256:10b413994cdc9a8a35c862b9ad8b92df71c215fa057278ce2dcb4e09b91ce233";
+
+    /// The smallest disk: one sector, with a DOS table that has one partition.
+    fn disk() -> Vec<u8> {
+        let mut sector = vec![0; 512];
+        sector[446..462].copy_from_slice(&[0, 0, 0, 0, 0x83, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0]);
+        sector[510..].copy_from_slice(&[0x55, 0xaa]);
+        sector
+    }
 
     /// Gives some bytes, then fails.
     struct Failing(&'static [u8], io::ErrorKind);
@@ -165,15 +174,17 @@ mod tests {
 
     #[test]
     fn bytes_are_stored_and_measured() {
-        let (facts, files) = run(&b"abc"[..], Some(ABC));
+        let (facts, files) = run(&disk()[..], Some(DISK));
         let facts = facts.unwrap();
-        assert_eq!((facts.digest.to_string().as_str(), files), (ABC, 1));
-        assert_eq!((facts.size_bytes, facts.raw_size_bytes, facts.format.as_str()), (3, 3, "raw"));
+        assert_eq!((facts.digest.to_string().as_str(), files), (DISK, 1));
+        assert_eq!((facts.size_bytes, facts.raw_size_bytes, facts.format.as_str()), (512, 512, "raw"));
     }
 
     #[test]
     fn i2_one_wrong_byte_is_a_mismatch_and_leaves_nothing() {
-        let (result, files) = run(&b"abd"[..], Some(ABC));
+        let mut wrong = disk();
+        wrong[0] = 1;
+        let (result, files) = run(&wrong[..], Some(DISK));
         assert_eq!((result.unwrap_err().code(), files), ("digest_mismatch", 0));
     }
 
@@ -191,10 +202,12 @@ mod tests {
 
     #[test]
     fn each_failure_has_its_code_and_leaves_nothing() {
-        let cases: [(Box<dyn Read + Send>, &str); 5] = [
+        let too_large = io::Cursor::new(disk()).chain(io::repeat(7).take(LIMIT));
+        let cases: [(Box<dyn Read + Send>, &str); 6] = [
             (Box::new(Failing(b"abc", io::ErrorKind::ConnectionReset)), "source_unreachable"),
             (Box::new(Failing(b"abc", io::ErrorKind::Interrupted)), "stopping"),
-            (Box::new(io::repeat(7).take(LIMIT + 1)), "too_large"),
+            (Box::new(too_large), "too_large"),
+            (Box::new(&b"hello world\n"[..]), "bad_partition_table"),
             (Box::new(&b"QFI\xfb\0\0\0\x03"[..]), "unknown_format"),
             (Box::new(&b"\x1f\x8b\x08\0\0\0\0\0\0\x03junk"[..]), "image_damaged"),
         ];
@@ -206,7 +219,7 @@ mod tests {
 
     #[test]
     fn an_image_that_would_take_the_reserve_leaves_nothing() {
-        let (result, files) = run_with_reserve(&b"abc"[..], None, 1 << 60);
+        let (result, files) = run_with_reserve(&disk()[..], None, 1 << 60);
         assert_eq!((result.unwrap_err().code(), files), ("insufficient_storage", 0));
     }
 }

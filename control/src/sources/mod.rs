@@ -20,6 +20,7 @@ use std::{io, pin::Pin};
 
 use bytes::Bytes;
 use futures::Stream;
+use ironwright_images::table::TableError;
 
 pub(crate) use self::{
     file::ImageFolder,
@@ -67,6 +68,9 @@ enum SourceError {
     /// Nothing that could be written to a disk.
     #[error("{0}")]
     UnknownFormat(String),
+    /// A machine's disk would be erased for it, and then it would be refused.
+    #[error("{0}; give the image of a whole disk, with its partition table")]
+    NoDisk(TableError),
     /// Compressed data with a fault in it.
     #[error("the image's compressed data is damaged: {0}")]
     Damaged(String),
@@ -96,6 +100,7 @@ impl SourceError {
             Self::TooLarge { .. } => "too_large",
             Self::TooSlow(_) => TOO_SLOW,
             Self::UnknownFormat(_) => "unknown_format",
+            Self::NoDisk(error) => error.code(),
             Self::Damaged(_) => "image_damaged",
             Self::DigestMismatch { .. } => "digest_mismatch",
             Self::InsufficientStorage { .. } => INSUFFICIENT_STORAGE,

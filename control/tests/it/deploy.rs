@@ -17,7 +17,7 @@ use crate::{
     agent::Agent,
     client::Identity,
     join::joined_site,
-    rig::{DEADLINE, Rig},
+    rig::{DEADLINE, Rig, disk},
 };
 
 /// A control with a site agent, a machine, and a run whose first command has reached the agent.
@@ -34,7 +34,7 @@ impl Deploy {
         let (site_node, site_identity) = joined_site(rig, "lab").await;
         let mut agent = Agent::open(rig, &site_identity, "lab").await;
         let _: Machine = rig.api.create("/v1/machines", &json!({"id": "web-1", "mac": "525400123456"})).await;
-        let (status, _) = rig.api.bytes(Method::PUT, "/v1/images/tiny/bytes", vec![1; 4096]).await;
+        let (status, _) = rig.api.bytes(Method::PUT, "/v1/images/tiny/bytes", disk(vec![1; 4096])).await;
         assert_eq!(status, StatusCode::OK);
         let run: Run = rig.api.create("/v1/deploys", &json!({"machine": "web-1", "image": "tiny"})).await;
         let prepare =

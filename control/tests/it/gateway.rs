@@ -22,7 +22,7 @@ use crate::{
     agent::Agent,
     client::{Identity, channel, connect, copy, request, tls},
     join::joined_site,
-    rig::Rig,
+    rig::{Rig, disk},
 };
 
 /// A certificate that another CA issued, for the same node id.
@@ -92,7 +92,7 @@ async fn t8_the_api_has_no_gateway_routes_and_the_gateway_no_api() {
 async fn blobs_are_served_to_nodes_whole_and_in_parts() {
     let rig = Rig::start().await;
     let (_, identity) = joined_site(&rig, "lab").await;
-    let bytes: Vec<u8> = (0..700_000u32).map(|i| u8::try_from(i % 253).unwrap()).collect();
+    let bytes = disk((0..700_000u32).map(|i| u8::try_from(i % 253).unwrap()).collect());
     let digest = hex::encode(Sha256::digest(&bytes));
     let (status, _) = rig.api.bytes(Method::PUT, "/v1/images/x/bytes", bytes.clone()).await;
     assert_eq!(status, StatusCode::OK);

@@ -13,13 +13,13 @@ use tokio::{
 
 use crate::{
     client::{connect, tls},
-    rig::{DEADLINE, Rig},
+    rig::{DEADLINE, Rig, disk},
     web::Web,
 };
 
-/// Not all alike, so that a shifted byte shows.
+/// A disk whose bytes are not all alike, so that a shifted one shows.
 fn raw(len: usize) -> Vec<u8> {
-    (0..len).map(|i| u8::try_from(i * 7 % 251).unwrap()).collect()
+    disk((0..len).map(|i| u8::try_from(i * 7 % 251).unwrap()).collect())
 }
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -88,6 +88,7 @@ async fn images_that_cannot_be_had_say_why() {
         ("/page", b"<!DOCTYPE html><html>".to_vec()),
         ("/cut.gz", gzip(&raw(100_000))[..500].to_vec()),
         ("/loop", Vec::new()),
+        ("/text", b"hello world\n".to_vec()),
     ]))
     .await;
     // A port that was free a moment ago; nobody listens there.
@@ -105,6 +106,7 @@ async fn images_that_cannot_be_had_say_why() {
         ("loops", web.url(&loops), None, "source_unreachable"),
         ("page", web.url("/page"), None, "unknown_format"),
         ("empty", web.url("/loop"), None, "unknown_format"),
+        ("text", web.url("/text"), None, "bad_partition_table"),
         ("cut", web.url("/cut.gz"), None, "image_damaged"),
     ] {
         let image = add(&rig, json!({"name": name, "url": url, "digest": expected_digest})).await;
@@ -112,6 +114,8 @@ async fn images_that_cannot_be_had_say_why() {
     }
     let blobs = std::fs::read_dir(rig.dir.path().join("control/blobs/sha256")).unwrap().count();
     assert_eq!(blobs, 0, "nothing of them is kept");
+    let text: Image = rig.api.read("/v1/images/text").await;
+    assert!(text.error.unwrap().message.starts_with("the image has no partition table"));
 
     let refused: Image = rig.api.read("/v1/images/metadata").await;
     assert!(refused.error.unwrap().message.contains("link-local"));

@@ -33,6 +33,14 @@ pub(crate) fn options() -> InitOptions {
     }
 }
 
+/// These bytes as a disk: with a DOS table that has one partition.
+pub(crate) fn disk(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes[446..510].fill(0);
+    bytes[446..462].copy_from_slice(&[0, 0, 0, 0, 0x83, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0]);
+    bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
+    bytes
+}
+
 pub(crate) fn read_ca(dir: &Path) -> CertificateDer<'static> {
     CertificateDer::from_pem_file(dir.join("ca.crt")).unwrap()
 }

@@ -23,12 +23,14 @@ pub use check::Refusal;
 use crate::{
     probe::{self, Format},
     seed::{self, SeedError},
-    table::{Extent, Table},
+    table::{Extent, HEAD_LEN, Table},
     target::{self, HeldHead, Target, zero_ends},
 };
 
 /// Unit of decoding, zero detection and writing in bytes.
 pub const CHUNK: usize = 1 << 20;
+// The table is taken from the first chunk.
+const _: () = assert!(CHUNK >= HEAD_LEN);
 
 /// How many decoded chunks may wait for the writer.
 pub const CHUNKS_AHEAD: usize = 4;

@@ -22,7 +22,12 @@ fn measured(path: &Path) -> Measured {
 fn i1_streams_of_the_usual_tools_whatever_their_name() {
     let dir = tempfile::tempdir().unwrap();
     let raw = dir.path().join("disk.qcow2");
-    fs::write(&raw, b"0123456789abcdef".repeat(10_000)).unwrap();
+    let mut disk = b"0123456789abcdef".repeat(10_000);
+    // A DOS table with one partition.
+    disk[446..510].fill(0);
+    disk[446..462].copy_from_slice(&[0, 0, 0, 0, 0x83, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0]);
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    fs::write(&raw, disk).unwrap();
     assert_eq!((measured(&raw).format, measured(&raw).raw_size), (Format::Raw, 160_000));
 
     let zstd = dir.path().join("disk.gz");

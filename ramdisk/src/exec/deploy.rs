@@ -18,9 +18,6 @@ use std::{
 use ironwright_agent::{CommandError, Ctx, contain, fail};
 use ironwright_images::{
     deploy::{DeployError, DeployPlan, Deployed, Failure, Refusal, deploy},
-    gpt::GptError,
-    mbr::MbrError,
-    table::TableError,
     target::DiskFile,
 };
 use ironwright_proto::{
@@ -204,7 +201,7 @@ fn code(error: &DeployError) -> &'static str {
             Refusal::Read(_) => "corrupt_image",
             Refusal::LargerThanDisk { .. } => "image_too_large",
             Refusal::RawSize { .. } => "image_size_mismatch",
-            Refusal::Table(table) => table_code(table),
+            Refusal::Table(table) => table.code(),
             Refusal::Seed(_) => "bad_seed",
         },
         DeployError::Failed(failure) | DeployError::Stuck { cause: failure, .. } => match failure {
@@ -217,16 +214,5 @@ fn code(error: &DeployError) -> &'static str {
             Failure::LargerThanDisk { .. } => "image_too_large",
             Failure::Disk { .. } => "write_failed",
         },
-    }
-}
-
-fn table_code(error: &TableError) -> &'static str {
-    match error {
-        TableError::SectorSize { .. } => "sector_size_mismatch",
-        TableError::Gpt(GptError::DiskTooSmall { .. } | GptError::NoSpace { .. })
-        | TableError::Mbr(MbrError::DiskTooSmall { .. } | MbrError::NoSpace { .. }) => "image_too_large",
-        TableError::GptMissing | TableError::NoTable | TableError::Gpt(_) | TableError::Mbr(_) => {
-            "bad_partition_table"
-        }
     }
 }
