@@ -262,6 +262,9 @@ pub(crate) struct DeployArgs {
     /// Words added to the ramdisk's kernel command line.
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     pub(crate) cmdline: String,
+    /// Erase the machine also where it runs as a node.
+    #[arg(long)]
+    pub(crate) replace: bool,
     /// Show the steps live until the run ends.
     #[arg(long)]
     pub(crate) watch: bool,

@@ -80,6 +80,7 @@ impl World {
             user_data: None,
             disk: DiskHint::default(),
             extra_cmdline: String::new(),
+            replace: false,
         };
         let (run, output) = control.start_deploy("alice", &deploy, now_ms, &mut rng).expect("a deploy");
         let mut world = Self {

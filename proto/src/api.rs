@@ -222,6 +222,9 @@ pub struct NewDeploy {
     /// Words added to the ramdisk's kernel command line, e.g. `console=ttyS1`.
     #[serde(default)]
     pub extra_cmdline: String,
+    /// Erase the machine also where it is a node: where an operating system was the last that was heard of it.
+    #[serde(default)]
+    pub replace: bool,
 }
 
 /// State of a [`Run`] or a [`Step`].

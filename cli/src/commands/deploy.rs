@@ -23,6 +23,7 @@ pub(super) async fn run(client: &Client, args: DeployArgs, json: bool) -> anyhow
             min_size_bytes: args.disk_min_size,
         },
         extra_cmdline: args.cmdline,
+        replace: args.replace,
     };
     let run: Run = client.post("/v1/deploys", &request).await?;
     if args.watch {

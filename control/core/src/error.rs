@@ -73,6 +73,14 @@ pub enum Error {
         /// What it is busy with.
         run: String,
     },
+    /// Its operating system would be erased.
+    #[error("machine `{machine}` runs as node `{node}`; give --replace (`replace` in the API) to erase it")]
+    MachineActive {
+        /// The machine.
+        machine: Name,
+        /// What it runs as.
+        node: String,
+    },
     /// The run has ended.
     #[error("run `{0}` has ended already")]
     RunEnded(String),
@@ -122,6 +130,7 @@ impl Error {
             Self::ImageNotFetching(_) => "image_not_fetching",
             Self::ImageTooLarge { .. } => "image_too_large",
             Self::MachineBusy { .. } => "machine_busy",
+            Self::MachineActive { .. } => "machine_active",
             Self::RunEnded(_) => "run_ended",
             Self::BadRequest { .. } => "bad_request",
             Self::Store(_) | Self::Corrupt { .. } | Self::Internal(_) => "internal",
@@ -134,6 +143,7 @@ impl Error {
             Self::UnknownMachine(_) | Self::MachineBusy { .. } => Some("machine"),
             Self::UnknownImage(_) | Self::ImageNotReady { .. } | Self::ImageTooLarge { .. } => Some("image"),
             Self::UnknownSite(_) => Some("site"),
+            Self::MachineActive { .. } => Some("replace"),
             Self::MachineExists(_) => Some("id"),
             Self::MacTaken { .. } => Some("mac"),
             Self::ImageExists(_) => Some("name"),
@@ -156,6 +166,7 @@ impl Error {
             | Self::ImageNotReady { .. }
             | Self::ImageNotFetching(_)
             | Self::MachineBusy { .. }
+            | Self::MachineActive { .. }
             | Self::RunEnded(_) => 409,
             Self::ImageTooLarge { .. } | Self::BadRequest { .. } => 422,
             Self::Store(_) | Self::Corrupt { .. } | Self::Internal(_) => 500,

@@ -3,12 +3,13 @@
 use ironwright_proto::{
     api::{Image, ImageState, Machine, NewDeploy, Run, RunState, Step as ApiStep},
     ids::Digest,
+    kinds::Role,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{BY_MACHINE, Plan, RUNS, Record, Step, advance, save};
-use crate::{audit, error::Error, images, machines, sites, tx::Tx};
+use crate::{audit, error::Error, images, machines, nodes, sites, store::ReadTxn, tx::Tx};
 
 /// Largest user-data, in bytes. A seed travels in one command.
 pub const MAX_USER_DATA: usize = 256 << 10;
@@ -43,6 +44,10 @@ pub(crate) fn start(
         && RUNS.get(tx.txn, run)?.is_some_and(|record| !record.run.state.is_final())
     {
         return Err(Error::MachineBusy { machine: machine.id, run: run.clone() });
+    }
+    let replaces = running_node(tx.txn, &machine)?;
+    if let Some(node) = replaces.clone().filter(|_| !new.replace) {
+        return Err(Error::MachineActive { machine: machine.id, node });
     }
     let id = tx.new_id("run");
     let run = Run {
@@ -85,13 +90,21 @@ pub(crate) fn start(
         cleanup: None,
     };
     BY_MACHINE.put(tx.txn, machine.id.as_str(), &id)?;
-    let detail =
-        json!({"machine": machine.id, "image": image.name, "digest": image_digest, "disk": new.disk});
+    let detail = json!({
+        "machine": machine.id, "image": image.name, "digest": image_digest, "disk": new.disk, "replaces": replaces,
+    });
     audit::append(tx, actor, "run.started", &id, detail)?;
     let mut record = Record { run, plan, wake_ms: None };
     advance::advance(tx, &mut record)?;
     save(tx, None, record)?;
     super::need(tx.txn, &id)
+}
+
+/// The machine's node, where an operating system was the last that was heard of it: reachable or not, it may be of use
+/// to somebody. From the moment a run's ramdisk was heard of, it is that run that has the machine.
+fn running_node(txn: &dyn ReadTxn, machine: &Machine) -> Result<Option<String>, Error> {
+    let node = machine.node_id.as_deref().map(|id| nodes::get(txn, id)).transpose()?.flatten();
+    Ok(node.filter(|record| record.node.role == Role::Node.as_str()).map(|record| record.node.id))
 }
 
 fn pending(step: Step) -> ApiStep {

@@ -152,10 +152,63 @@ fn one_run_at_a_time_for_a_machine() {
         user_data: None,
         disk: ironwright_proto::api::DiskHint::default(),
         extra_cmdline: String::new(),
+        replace: false,
     };
     let busy = world.call(|control, rng| control.start_deploy("bob", &new, now, rng)).unwrap_err();
     assert_eq!((busy.code(), busy.field()), ("machine_busy", Some("machine")));
     assert!(busy.to_string().contains(&id));
+}
+
+#[test]
+fn a_machine_whose_system_runs_is_erased_only_where_that_is_said() {
+    let (mut world, first) = started();
+    let again = |world: &mut World, replace| {
+        let new = ironwright_proto::api::NewDeploy {
+            machine: "web-1".parse().unwrap(),
+            image: "debian-12".parse().unwrap(),
+            user_data: None,
+            disk: ironwright_proto::api::DiskHint::default(),
+            extra_cmdline: String::new(),
+            replace,
+        };
+        let now = world.now_ms;
+        world.call(|control, rng| control.start_deploy("bob", &new, now, rng)).map(|(run, output)| {
+            world.inbox.push(output);
+            run.id
+        })
+    };
+    world.until_ended(&first, 5);
+    let node = world.control().machine("web-1").unwrap().node_id.unwrap();
+    let refused = again(&mut world, false).unwrap_err();
+    assert_eq!((refused.code(), refused.field()), ("machine_active", Some("replace")));
+    assert!(refused.to_string().contains(&format!("runs as node `{node}`")), "{refused}");
+
+    // Silence does not make it anybody's.
+    world.break_sessions();
+    world.machine = Machine::Off;
+    world.until(2, |world| world.control().node(&node).unwrap().state == NodeState::Unreachable);
+    assert_eq!(again(&mut world, false).unwrap_err().code(), "machine_active");
+
+    // Cancelled before its ramdisk was heard of: all is as it was.
+    let second = again(&mut world, true).unwrap();
+    world.cancel(&second);
+    assert_eq!(again(&mut world, false).unwrap_err().code(), "machine_active");
+    let started = world.control().events_after(0, 1000).unwrap();
+    let replaced: Vec<_> = (started.iter().filter(|event| event.action == "run.started"))
+        .map(|event| event.detail["replaces"].as_str())
+        .collect();
+    assert_eq!(replaced, [None, Some(node.as_str())]);
+}
+
+#[test]
+fn a_machine_whose_run_failed_in_the_ramdisk_is_deployed_again_without_more_words() {
+    let (mut world, first) = started();
+    world.failing.insert(kinds::IMAGE_DEPLOY.into(), vec!["digest_mismatch".into()]);
+    assert_eq!(world.until_ended(&first, 5).state, RunState::Failed);
+    world.until(2, |world| matches!(world.machine, Machine::Booting));
+    let second = world.deploy();
+    world.until_ended(&second, 10);
+    world.assert_succeeded(&second);
 }
 
 #[test]
@@ -189,6 +242,7 @@ fn requests_that_cannot_work_are_refused_by_field() {
         user_data: None,
         disk: ironwright_proto::api::DiskHint::default(),
         extra_cmdline: String::new(),
+        replace: false,
     };
     let mut refused = |new: ironwright_proto::api::NewDeploy| {
         let error = world.call(|control, rng| control.start_deploy("bob", &new, now, rng)).unwrap_err();
@@ -231,6 +285,7 @@ fn an_image_larger_than_the_known_disk_is_refused_before_anything_happens() {
             user_data: None,
             disk: ironwright_proto::api::DiskHint::default(),
             extra_cmdline: String::new(),
+            replace: false,
         };
         world.call(|control, rng| control.start_deploy("bob", &new, now, rng)).unwrap_err().code()
     };

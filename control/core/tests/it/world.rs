@@ -202,6 +202,7 @@ impl World {
             user_data: Some("#cloud-config\nruncmd: [[true]]\n".into()),
             disk: ironwright_proto::api::DiskHint::default(),
             extra_cmdline: "console=ttyS0".into(),
+            replace: false,
         };
         let now = self.now_ms;
         let started = self.call(|control, rng| control.start_deploy("alice", &new, now, rng));
