@@ -9,6 +9,7 @@ use crate::{
     audit,
     error::Error,
     join::{self, Grant, JoinError, Refusal, RefusalCode},
+    runs,
     session::Peer,
     store::Store,
     tx::{Seed, Tx},
@@ -95,7 +96,8 @@ impl<S: Store> Control<S> {
         Err(Refusal::new(RefusalCode::RateLimited, "too many joins from this address"))
     }
 
-    /// Writes a refusal to the audit log, with its full reason; the peer gets the code only.
+    /// Writes a refusal to the audit log, with its full reason, and to the run that waits for the machine; the peer gets
+    /// the code only.
     fn logged<R>(
         &mut self,
         source: &str,
@@ -115,6 +117,9 @@ impl<S: Store> Control<S> {
             });
             self.store.write::<_, Error>(|txn| {
                 let mut tx = Tx::new(txn, now_ms, Seed::NONE);
+                if let Ok(machine) = claim.machine_id.parse() {
+                    runs::join_refused(&mut tx, &machine, refusal)?;
+                }
                 audit::append(&mut tx, source, "join.refused", machine, detail.clone())
             })?;
         }

@@ -7,7 +7,7 @@ use ironwright_proto::{
 use serde_json::{Value, json};
 
 use super::{
-    Record, cleanup, end, end_early, orders, release_machine, results,
+    Record, cleanup, end, end_early, orders, refused, release_machine, results,
     steps::{By, Step},
 };
 use crate::{
@@ -42,6 +42,7 @@ pub(super) fn advance(tx: &mut Tx<'_>, record: &mut Record) -> Result<(), Error>
             return cleanup::advance(tx, record);
         }
         if let Look::Waits(until_ms) = look(tx, record)? {
+            refused::show(tx.txn, record)?;
             record.wake_ms = Some(until_ms);
             return Ok(());
         }
@@ -66,9 +67,10 @@ fn look(tx: &mut Tx<'_>, record: &mut Record) -> Result<Look, Error> {
     // What has arrived counts before the limit does.
     match look {
         Look::Waits(_) if tx.now_ms >= deadline_ms => {
+            refused::show(tx.txn, record)?;
             let waited = record.run.steps[step.index()].waiting_for.clone().unwrap_or_default();
             let minutes = step.limit_ms() / 60_000;
-            let message = format!("{} did not end within {minutes} minutes; it was {waited}", step.name());
+            let message = format!("{} did not end within {minutes} minutes; at last: {waited}", step.name());
             fail(tx, record, failure("step_timed_out", message))
         }
         look => Ok(look),
@@ -81,6 +83,7 @@ fn begin(tx: &mut Tx<'_>, record: &mut Record, step: Step) -> Result<Look, Error
     state.started_ms = Some(tx.now_ms);
     record.plan.failures = 0;
     record.plan.not_before_ms = 0;
+    record.plan.refused = None;
     let detail = json!({"step": step.name(), "requested_by": record.run.requested_by});
     audit::append(tx, "control", "run.step_started", &record.run.id, detail)?;
     Ok(Look::Moved)

@@ -18,6 +18,7 @@
 mod advance;
 mod cleanup;
 mod orders;
+mod refused;
 mod results;
 mod start;
 mod steps;
@@ -33,10 +34,11 @@ pub use advance::{MAX_RETRIES, RETRIABLE};
 pub use cleanup::{RELEASE_LIMIT_MS, STOP_LIMIT_MS};
 pub(crate) use orders::token_fetched;
 pub use orders::{BOOT_ENTRY_TTL_MS, MAX_REFILLS};
+pub(crate) use refused::join_refused;
 pub(crate) use start::{ControlFacts, start};
 pub use start::{MAX_CMDLINE, MAX_USER_DATA};
 
-use self::{cleanup::Cleanup, steps::Step};
+use self::{cleanup::Cleanup, refused::Refused, steps::Step};
 use crate::{
     audit,
     error::Error,
@@ -86,6 +88,9 @@ struct Plan {
     commands: Vec<String>,
     refills: Vec<String>,
     tokens: Vec<TokenKey>,
+    /// The newest join in the machine's name that was refused during the step at hand.
+    #[serde(default)]
+    refused: Option<Refused>,
     cleanup: Option<Cleanup>,
 }
 

@@ -87,6 +87,7 @@ pub(crate) fn start(
         commands: Vec::new(),
         refills: Vec::new(),
         tokens: Vec::new(),
+        refused: None,
         cleanup: None,
     };
     BY_MACHINE.put(tx.txn, machine.id.as_str(), &id)?;

@@ -3,7 +3,10 @@
 use ironwright_proto::{api::NodeState, kinds, wire};
 use proptest::prelude::*;
 
-use crate::world::{Entry, Machine, World};
+use crate::{
+    agents::Key,
+    world::{Entry, MAC, Machine, World},
+};
 
 fn started() -> (World, String) {
     let mut world = World::new();
@@ -36,6 +39,65 @@ fn a_machine_that_lost_power_before_it_joined_finds_a_fresh_token() {
     world.until_ended(&id, 5);
     world.assert_succeeded(&id);
     assert!(world.refusals.is_empty());
+}
+
+#[test]
+fn a_run_shows_that_its_machine_was_refused_until_that_is_over() {
+    let mut world = World::new();
+    let id = world.deploy();
+    world.until(5, |world| world.step_of(&id).as_deref() == Some("ramdisk.join"));
+    let shown = |world: &mut World| world.run(&id).steps[1].waiting_for.clone().unwrap();
+    assert!(shown(&mut world).starts_with("waiting for web-1"), "{}", shown(&mut world));
+    let refused = |world: &mut World, machine: &str, mac: &str| {
+        let key = Key::new(&mut world.rng);
+        let claim = wire::JoinClaim {
+            machine_id: machine.into(),
+            role: "ramdisk".into(),
+            join_token: "iwj_stray".into(),
+            mac: mac.into(),
+            ..wire::JoinClaim::default()
+        };
+        world.token_join(&key, &claim).unwrap_err();
+    };
+    refused(&mut world, "web-2", MAC);
+    refused(&mut world, "../web-1", MAC);
+    assert!(shown(&mut world).starts_with("waiting for web-1"), "{}", shown(&mut world));
+    refused(&mut world, "web-1", MAC);
+    let why = "web-1: its join was refused: token_unknown (no token has the hash ";
+    assert!(shown(&mut world).starts_with(why), "{}", shown(&mut world));
+    let version = world.run(&id).version;
+    for _ in 0..1000 {
+        refused(&mut world, "web-1", &"x".repeat(5000));
+    }
+    let why = shown(&mut world);
+    assert!(why.starts_with("web-1: its join was refused: unknown_machine (machine web-1 has MAC"), "{why}");
+    assert!(why.len() < 300, "{why}");
+    assert!(world.run(&id).version - version <= 300, "bounded as the audit log is");
+    world.round();
+    assert_eq!(shown(&mut world), why, "a look of the run does not hide it");
+
+    world.machine = Machine::Booting;
+    world.until(5, |world| world.step_of(&id).as_deref() == Some("image.deploy"));
+    world.until(1, |world| world.run(&id).steps[4].waiting_for.is_some());
+    let run = world.run(&id);
+    assert!(
+        run.steps.iter().all(|step| step.waiting_for.as_ref().is_none_or(|why| !why.contains("refused")))
+    );
+    world.until_ended(&id, 5);
+    world.assert_succeeded(&id);
+}
+
+#[test]
+fn a_run_that_ends_at_its_limit_names_the_last_refusal() {
+    let mut world = World::new();
+    let id = world.deploy();
+    world.until(5, |world| world.step_of(&id).as_deref() == Some("ramdisk.join"));
+    let (key, claim) =
+        (Key::new(&mut world.rng), wire::JoinClaim { machine_id: "web-1".into(), ..Default::default() });
+    world.token_join(&key, &claim).unwrap_err();
+    let error = world.until_ended(&id, 70).error.unwrap();
+    assert_eq!(error.code, "step_timed_out");
+    assert!(error.message.contains("its join was refused: malformed"), "{}", error.message);
 }
 
 #[test]
