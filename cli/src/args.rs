@@ -203,6 +203,33 @@ pub(crate) enum MachinesCommand {
     },
     /// List machines.
     List,
+    /// Change what is known of a machine.
+    #[command(
+        group = clap::ArgGroup::new("change").required(true).multiple(true),
+        after_help = "Examples:\n  ironwright machines set web-1 --allow-no-tpm true\n  \
+                            ironwright machines set web-1 --forget-tpm --mac 52:54:00:12:34:57"
+    )]
+    Set {
+        id: Name,
+        /// MAC address of the interface that network boots.
+        #[arg(long, group = "change")]
+        mac: Option<Mac>,
+        /// Site that serves it.
+        #[arg(long, group = "change")]
+        site: Option<Name>,
+        /// SMBIOS system UUID.
+        #[arg(long, group = "change")]
+        product_uuid: Option<String>,
+        /// Whether it may join by token alone; where it is bound to a TPM, --forget-tpm has to come with it.
+        #[arg(long, group = "change", value_name = "true|false")]
+        allow_no_tpm: Option<bool>,
+        /// Its TPM is no longer in it: bind the one that it has at its next deploy.
+        #[arg(long, group = "change")]
+        forget_tpm: bool,
+    },
+    /// Remove a machine and its node.
+    #[command(after_help = "Example:\n  ironwright machines remove web-1")]
+    Remove { id: Name },
     /// Show one machine, with its inventory.
     #[command(after_help = "Example:\n  ironwright machines show web-1")]
     Show { id: Name },

@@ -73,14 +73,36 @@ impl Client {
         self.decode(answer).await
     }
 
+    pub(crate) async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        let answer = self.send(Method::DELETE, path, None).await?;
+        self.decode(answer).await
+    }
+
     pub(crate) async fn post<Q: Serialize, T: DeserializeOwned>(
         &self,
         path: &str,
         body: &Q,
     ) -> Result<T, ClientError> {
+        self.send_json(Method::POST, path, body).await
+    }
+
+    pub(crate) async fn patch<Q: Serialize, T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &Q,
+    ) -> Result<T, ClientError> {
+        self.send_json(Method::PATCH, path, body).await
+    }
+
+    async fn send_json<Q: Serialize, T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &Q,
+    ) -> Result<T, ClientError> {
         let bytes = serde_json::to_vec(body).map_err(|e| self.bad_answer(&e))?;
         let body = Full::new(Bytes::from(bytes)).map_err(|never| match never {}).boxed();
-        let answer = self.send(Method::POST, path, Some((body, None))).await?;
+        let answer = self.send(method, path, Some((body, None))).await?;
         self.decode(answer).await
     }
 

@@ -172,6 +172,7 @@ fn an_operator_s_way_with_every_refusal_named() {
     assert!(said.contains("(mac_taken, field `mac`)"), "{said}");
 
     images(&rig);
+    machines(&rig);
 
     for (args, code) in [
         (&["deploy", "web-1", "--image", "none"][..], "unknown_image"),
@@ -189,6 +190,7 @@ fn an_operator_s_way_with_every_refusal_named() {
     let run = rig.json(DONE, &["deploy", "web-1", "--image", "good"]);
     let id = run["id"].as_str().unwrap();
     assert!(rig.fails(REFUSED, &["deploy", "web-1", "--image", "good"]).contains("machine_busy"));
+    assert!(rig.fails(REFUSED, &["machines", "remove", "web-1"]).contains("machine_busy"));
     assert_eq!(rig.json(DONE, &["runs", "cancel", id])["state"], "cancelled");
     let watched = rig.json(REFUSED, &["runs", "watch", id]);
     assert_eq!((&watched["id"], &watched["state"]), (&run["id"], &"cancelled".into()));
@@ -200,6 +202,22 @@ fn an_operator_s_way_with_every_refusal_named() {
     for action in ["site.added", "machine.added", "image.ready", "image.failed", "run.started"] {
         assert!(actions.contains(&action), "{action}: {actions:?}");
     }
+}
+
+/// Changes and removes a machine.
+fn machines(rig: &Rig) {
+    fn set<'a>(args: &[&'a str]) -> Vec<&'a str> {
+        [&["machines", "set", "web-2"], args].concat()
+    }
+    rig.json(DONE, &["machines", "add", "web-2", "--mac", "52:54:00:12:34:58"]);
+    let changed = rig.json(DONE, &set(&["--allow-no-tpm", "true", "--mac", "52:54:00:12:34:59"]));
+    assert_eq!((&changed["allow_no_tpm"], &changed["mac"]), (&true.into(), &"52:54:00:12:34:59".into()));
+    assert!(rig.json(DONE, &set(&["--forget-tpm"]))["allow_no_tpm"].as_bool().unwrap());
+    assert_eq!(rig.json(DONE, &set(&["--allow-no-tpm", "false"]))["allow_no_tpm"], false);
+    assert!(rig.fails(REFUSED, &set(&["--mac", "52:54:00:12:34:56"])).contains("(mac_taken, field `mac`)"));
+    assert!(rig.fails(USAGE, &set(&[])).contains("--forget-tpm"));
+    assert_eq!(rig.json(DONE, &["machines", "remove", "web-2"])["id"], "web-2");
+    assert!(rig.fails(REFUSED, &["machines", "remove", "web-2"]).contains("unknown_machine"));
 }
 
 /// Leaves the images `good` (ready) and `from-file` (failed).

@@ -8,6 +8,8 @@
 //! | GET `/v1/status` | – | [`Status`] |
 //! | POST, GET `/v1/sites` | [`NewSite`] | [`SiteCreated`], list of [`Site`] |
 //! | POST, GET `/v1/machines`, GET `/v1/machines/{id}` | [`NewMachine`] | [`Machine`] |
+//! | PATCH `/v1/machines/{id}` | [`MachineChange`] | [`Machine`] |
+//! | DELETE `/v1/machines/{id}` | – | the [`Machine`] that it was |
 //! | POST, GET `/v1/images`, GET `/v1/images/{name}` | [`NewImage`] | [`Image`] |
 //! | PUT `/v1/images/{name}/bytes` | the bytes | [`Image`] |
 //! | POST `/v1/deploys` | [`NewDeploy`] | [`Run`] |
@@ -129,6 +131,28 @@ pub struct NewMachine {
     pub allow_no_tpm: bool,
 }
 
+/// PATCH `/v1/machines/{id}`: what is absent stays as it is.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct MachineChange {
+    /// The interface that boots. Not while a run has the machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<Mac>,
+    /// SMBIOS system UUID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub product_uuid: Option<String>,
+    /// Site that serves it. Not while a run has the machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub site: Option<Name>,
+    /// May join by token alone, where it is not bound to a TPM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allow_no_tpm: Option<bool>,
+    /// Unbind it from its TPM, which no longer is in it: the next join with a token binds the one that it then has. Not
+    /// while a run has the machine.
+    #[serde(default)]
+    pub forget_tpm: bool,
+}
+
 /// A machine that an operator enrolled.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Machine {
@@ -142,7 +166,8 @@ pub struct Machine {
     pub site: Option<Name>,
     /// May join by token alone.
     pub allow_no_tpm: bool,
-    /// `sha256:` of the EK public key this machine joined with. Set once, never overwritten.
+    /// `sha256:` of the EK public key this machine joined with. Set once; only
+    /// [`MachineChange::forget_tpm`] clears it.
     pub ek_fingerprint: Option<Digest>,
     /// Node of this machine.
     pub node_id: Option<String>,

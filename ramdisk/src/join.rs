@@ -91,8 +91,13 @@ fn advice(code: &str) -> &'static str {
             "it gets a new token when it boots again during a deploy"
         }
         "ek_untrusted" => "add the CA of this TPM's maker to control's EK roots",
-        "ek_mismatch" => "this is another TPM than the one the machine joined with before",
-        "tpm_required" => "switch the TPM on in the firmware, or enroll the machine with `--allow-no-tpm`",
+        "ek_mismatch" => {
+            "this is another TPM than the one the machine joined with before; for a changed mainboard there is \
+             `ironwright machines set … --forget-tpm`"
+        }
+        "tpm_required" => {
+            "switch the TPM on in the firmware, or let the machine join without (`ironwright machines set --help`)"
+        }
         "site_assertion_invalid" | "stale_lease" => {
             "the site that boots it must hold the lease; booting again"
         }

@@ -1,6 +1,6 @@
 //! `ironwright machines`.
 
-use ironwright_proto::api::{Machine, NewMachine};
+use ironwright_proto::api::{Machine, MachineChange, NewMachine};
 
 use crate::{args::MachinesCommand, client::Client, output};
 
@@ -13,6 +13,21 @@ pub(super) async fn run(client: &Client, command: MachinesCommand, json: bool) -
                 return output::json(&machine);
             }
             output::line(&format!("machine {} added ({})", machine.id, machine.mac))?;
+        }
+        MachinesCommand::Set { id, mac, site, product_uuid, allow_no_tpm, forget_tpm } => {
+            let change = MachineChange { mac, product_uuid, site, allow_no_tpm, forget_tpm };
+            let machine: Machine = client.patch(&format!("/v1/machines/{id}"), &change).await?;
+            if json {
+                return output::json(&machine);
+            }
+            output::line(&format!("machine {} changed", machine.id))?;
+        }
+        MachinesCommand::Remove { id } => {
+            let machine: Machine = client.delete(&format!("/v1/machines/{id}")).await?;
+            if json {
+                return output::json(&machine);
+            }
+            output::line(&format!("machine {} removed", machine.id))?;
         }
         MachinesCommand::List => {
             let machines: Vec<Machine> = client.get("/v1/machines").await?;

@@ -1,12 +1,14 @@
 //! Machines that operators enrolled.
 
 use ironwright_proto::{
-    api::{Machine, NewMachine},
+    api::{Machine, MachineChange, NewMachine},
     ids::{Digest, Mac, Name},
 };
 use serde_json::{Value, json};
 
-use crate::{audit, error::Error, sites, smbios, store::ReadTxn, table::Table, tx::Tx};
+use crate::{
+    audit, commands, error::Error, nodes, runs, sites, smbios, specs, store::ReadTxn, table::Table, tx::Tx,
+};
 
 const MACHINES: Table<Machine> = Table::new("machine");
 /// MAC → machine id: a MAC names one machine.
@@ -19,12 +21,8 @@ pub(crate) fn create(tx: &mut Tx<'_>, actor: &str, new: &NewMachine) -> Result<M
     if MACHINES.get(tx.txn, new.id.as_str())?.is_some() {
         return Err(Error::MachineExists(new.id.clone()));
     }
-    if let Some(machine) = BY_MAC.get(tx.txn, &new.mac.to_string())? {
-        return Err(Error::MacTaken { mac: new.mac, machine: machine.to_string() });
-    }
-    if new.product_uuid.as_ref().is_some_and(|uuid| smbios::parse(uuid).is_none()) {
-        return Err(Error::bad("product_uuid", "expected a UUID that is neither all zeros nor all ones"));
-    }
+    take_mac(tx, new.mac, &new.id)?;
+    check_uuid(new.product_uuid.as_deref())?;
     let site = sites::resolve(tx.txn, new.site.as_ref())?;
     let machine = Machine {
         id: new.id.clone(),
@@ -38,10 +36,94 @@ pub(crate) fn create(tx: &mut Tx<'_>, actor: &str, new: &NewMachine) -> Result<M
         created_ms: tx.now_ms,
     };
     MACHINES.put(tx.txn, machine.id.as_str(), &machine)?;
-    BY_MAC.put(tx.txn, &machine.mac.to_string(), &machine.id)?;
     let detail = json!({"mac": machine.mac, "site": machine.site, "allow_no_tpm": machine.allow_no_tpm});
     audit::append(tx, actor, "machine.added", machine.id.as_str(), detail)?;
     Ok(machine)
+}
+
+/// Changes what an operator said of a machine. Where an open run goes by it, it has to end first.
+pub(crate) fn change(
+    tx: &mut Tx<'_>,
+    actor: &str,
+    id: &str,
+    change: &MachineChange,
+) -> Result<Machine, Error> {
+    let before = need(tx.txn, id)?;
+    let mut machine = before.clone();
+    if change.mac.is_some() || change.site.is_some() || change.forget_tpm {
+        check_idle(tx.txn, &machine)?;
+    }
+    if let Some(mac) = change.mac.filter(|mac| *mac != before.mac) {
+        take_mac(tx, mac, &machine.id)?;
+        BY_MAC.delete(tx.txn, &before.mac.to_string())?;
+        machine.mac = mac;
+    }
+    if change.product_uuid.is_some() {
+        check_uuid(change.product_uuid.as_deref())?;
+        machine.product_uuid.clone_from(&change.product_uuid);
+    }
+    if change.site.is_some() {
+        machine.site = sites::resolve(tx.txn, change.site.as_ref())?.map(|site| site.name);
+    }
+    machine.allow_no_tpm = change.allow_no_tpm.unwrap_or(before.allow_no_tpm);
+    if change.forget_tpm
+        && let Some(ek) = machine.ek_fingerprint.take()
+    {
+        BY_EK.delete(tx.txn, &ek.hex())?;
+    }
+    if machine != before {
+        MACHINES.put(tx.txn, id, &machine)?;
+        let shown = |of: &Machine| {
+            json!({
+                "mac": of.mac, "site": of.site, "product_uuid": of.product_uuid, "allow_no_tpm": of.allow_no_tpm,
+                "ek": of.ek_fingerprint,
+            })
+        };
+        let detail = json!({"before": shown(&before), "after": shown(&machine)});
+        audit::append(tx, actor, "machine.changed", id, detail)?;
+    }
+    Ok(machine)
+}
+
+/// Removes a machine that no run has, and its node with all that is open for it. Gives what it was.
+pub(crate) fn remove(tx: &mut Tx<'_>, actor: &str, id: &str) -> Result<Machine, Error> {
+    let machine = need(tx.txn, id)?;
+    check_idle(tx.txn, &machine)?;
+    MACHINES.delete(tx.txn, id)?;
+    BY_MAC.delete(tx.txn, &machine.mac.to_string())?;
+    if let Some(ek) = machine.ek_fingerprint {
+        BY_EK.delete(tx.txn, &ek.hex())?;
+    }
+    if let Some(node) = &machine.node_id {
+        commands::forget(tx, node)?;
+        specs::forget(tx, node)?;
+        nodes::remove(tx, node)?;
+    }
+    let detail = json!({"mac": machine.mac, "ek": machine.ek_fingerprint, "node": machine.node_id});
+    audit::append(tx, actor, "machine.removed", id, detail)?;
+    Ok(machine)
+}
+
+/// Refuses a machine that a run has, or cleans up after.
+fn check_idle(txn: &dyn ReadTxn, machine: &Machine) -> Result<(), Error> {
+    match runs::of_machine(txn, &machine.id)? {
+        Some(run) => Err(Error::MachineBusy { machine: machine.id.clone(), run }),
+        None => Ok(()),
+    }
+}
+
+fn take_mac(tx: &mut Tx<'_>, mac: Mac, id: &Name) -> Result<(), Error> {
+    match BY_MAC.get(tx.txn, &mac.to_string())? {
+        Some(machine) => Err(Error::MacTaken { mac, machine: machine.to_string() }),
+        None => BY_MAC.put(tx.txn, &mac.to_string(), id),
+    }
+}
+
+fn check_uuid(uuid: Option<&str>) -> Result<(), Error> {
+    if uuid.is_some_and(|uuid| smbios::parse(uuid).is_none()) {
+        return Err(Error::bad("product_uuid", "expected a UUID that is neither all zeros nor all ones"));
+    }
+    Ok(())
 }
 
 pub(crate) fn all(txn: &dyn ReadTxn) -> Result<Vec<Machine>, Error> {
@@ -68,7 +150,8 @@ pub(crate) fn by_ek(txn: &dyn ReadTxn, ek: &Digest) -> Result<Option<Name>, Erro
     BY_EK.get(txn, &ek.hex())
 }
 
-/// Notes the node of a machine, and binds a TPM to it that was not bound yet. A binding never changes.
+/// Notes the node of a machine, and binds a TPM to it that was not bound yet. Only a person
+/// undoes a binding.
 pub(crate) fn bind(tx: &mut Tx<'_>, id: &Name, node: &str, ek: Option<Digest>) -> Result<(), Error> {
     let mut machine = need(tx.txn, id.as_str())?;
     machine.node_id = Some(node.to_owned());

@@ -116,6 +116,13 @@ pub(crate) fn put(tx: &mut Tx<'_>, record: &Record) -> Result<(), Error> {
     NODES.put(tx.txn, &record.node.id, record)
 }
 
+/// Removes a node; its certificates are worth nothing any more.
+pub(crate) fn remove(tx: &mut Tx<'_>, id: &str) -> Result<(), Error> {
+    let Some(record) = NODES.get(tx.txn, id)? else { return Ok(()) };
+    HELD.delete(tx.txn, &format!("{}/{id}", record.gateway))?;
+    NODES.delete(tx.txn, id)
+}
+
 /// Has a gateway watch the node. The record is then to be [`put`].
 pub(crate) fn hold(tx: &mut Tx<'_>, record: &mut Record, gateway: &str) -> Result<(), Error> {
     let id = &record.node.id;

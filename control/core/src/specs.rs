@@ -154,6 +154,12 @@ pub(crate) fn due(txn: &dyn ReadTxn) -> Result<Vec<String>, Error> {
     Ok(DUE.scan(txn, "", "", MAX_LIST)?.into_iter().map(|(node, ())| node).collect())
 }
 
+/// Forgets the spec of a node that is removed.
+pub(crate) fn forget(tx: &mut Tx<'_>, node: &str) -> Result<(), Error> {
+    SPECS.delete(tx.txn, node)?;
+    DUE.delete(tx.txn, node)
+}
+
 /// The state of a node's spec.
 pub(crate) fn status(txn: &dyn ReadTxn, node: &str) -> Result<SpecStatus, Error> {
     let record = SPECS.get(txn, node)?.unwrap_or_default();

@@ -48,7 +48,10 @@ pub(crate) fn router(api: Api) -> Router {
         .route("/status", get(resources::status))
         .route("/sites", get(resources::sites).post(resources::create_site))
         .route("/machines", get(resources::machines).post(resources::create_machine))
-        .route("/machines/{id}", get(resources::machine))
+        .route(
+            "/machines/{id}",
+            get(resources::machine).patch(resources::change_machine).delete(resources::remove_machine),
+        )
         .route("/nodes", get(resources::nodes))
         .route("/nodes/{id}", get(resources::node))
         .route("/events", get(resources::events))

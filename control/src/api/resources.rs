@@ -5,7 +5,9 @@ use axum::{
     extract::{Path, State},
 };
 use http::StatusCode;
-use ironwright_proto::api::{AuditEvent, Machine, NewMachine, NewSite, Node, Site, SiteCreated, Status};
+use ironwright_proto::api::{
+    AuditEvent, Machine, MachineChange, NewMachine, NewSite, Node, Site, SiteCreated, Status,
+};
 use rand::rngs::OsRng;
 use serde::Deserialize;
 
@@ -55,6 +57,29 @@ pub(super) async fn create_machine(
 ) -> Created<Machine> {
     let machine = api.driver.call(move |core, now_ms| core.create_machine(&actor, &new, now_ms)).await??;
     Ok(created(machine))
+}
+
+pub(super) async fn change_machine(
+    State(api): State<Api>,
+    Extension(Actor(actor)): Extension<Actor>,
+    Path(id): Path<String>,
+    JsonBody(change): JsonBody<MachineChange>,
+) -> Answer<Machine> {
+    let machine =
+        api.driver.call(move |core, now_ms| core.change_machine(&actor, &id, &change, now_ms)).await??;
+    Ok(Json(machine))
+}
+
+pub(super) async fn remove_machine(
+    State(api): State<Api>,
+    Extension(Actor(actor)): Extension<Actor>,
+    Path(id): Path<String>,
+) -> Answer<Machine> {
+    let machine = api
+        .driver
+        .call_with_output(move |core, now_ms| core.remove_machine(&actor, &id, now_ms, &mut OsRng))
+        .await??;
+    Ok(Json(machine))
 }
 
 pub(super) async fn nodes(State(api): State<Api>) -> Answer<Vec<Node>> {

@@ -26,7 +26,9 @@ const ROUTES: &[(Method, &str)] = &[
     (Method::GET, "/v1/nodes"),
     (Method::GET, "/v1/nodes/n-1"),
     (Method::GET, "/v1/events"),
+    (Method::PATCH, "/v1/machines/m-1"),
     (Method::DELETE, "/v1/machines/m-1"),
+    (Method::DELETE, "/v1/machines"),
     (Method::GET, "/v1/no/such/route"),
     (Method::GET, "/v1"),
 ];

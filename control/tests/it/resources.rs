@@ -25,6 +25,30 @@ async fn what_is_created_is_read_back_also_after_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_machine_is_changed_and_removed() {
+    let rig = Rig::start().await;
+    let _: Machine =
+        rig.api.create("/v1/machines", &json!({"id": "web-1", "mac": "52:54:00:12:34:56"})).await;
+    let machine = "/v1/machines/web-1";
+    let change = json!({"mac": "52:54:00:12:34:57", "allow_no_tpm": true}).to_string();
+    let (status, answer) = rig.api.bytes(Method::PATCH, machine, change).await;
+    assert_eq!((status, &answer["mac"]), (StatusCode::OK, &json!("52:54:00:12:34:57")), "{answer}");
+    let (status, answer) = rig.api.bytes(Method::PATCH, machine, json!({"colour": "red"}).to_string()).await;
+    assert_eq!((status, &answer["error"]["field"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("colour")));
+    let read: Machine = rig.api.read(machine).await;
+    assert!(read.allow_no_tpm);
+
+    let (status, answer) = rig.api.bytes(Method::DELETE, machine, "").await;
+    assert_eq!((status, answer), (StatusCode::OK, serde_json::to_value(read).unwrap()));
+    for method in [Method::DELETE, Method::GET, Method::PATCH] {
+        let (status, answer) = rig.api.bytes(method.clone(), machine, "{}").await;
+        let said = (status, &answer["error"]["code"]);
+        assert_eq!(said, (StatusCode::NOT_FOUND, &json!("unknown_machine")), "{method}");
+    }
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_with_a_request_is_named() {
     let rig = Rig::start().await;
     for (body, field) in [

@@ -239,6 +239,15 @@ pub(crate) fn give_up(tx: &mut Tx<'_>, mut command: Command, error: ApiErrorBody
     finish(tx, command)
 }
 
+/// Fails all open commands of a node that is removed. Its agent is told nothing more.
+pub(crate) fn forget(tx: &mut Tx<'_>, node: &str) -> Result<(), Error> {
+    for command in open_of(tx.txn, node)? {
+        give_up(tx, command, failure("node_removed", "the node was removed"))?;
+    }
+    tx.effects.cancel.retain(|(of, _)| of != node);
+    Ok(())
+}
+
 /// Stops commands: the queued ones end at once, the others when their agent says so or at their deadline.
 /// Whether all of them have ended.
 pub(crate) fn stop(tx: &mut Tx<'_>, ids: &[String], why: &str) -> Result<bool, Error> {

@@ -2,8 +2,8 @@
 
 use ironwright_proto::{
     api::{
-        ApiErrorBody, AuditEvent, Image, ImageState, Machine, NewDeploy, NewImage, NewMachine, NewSite, Node,
-        Run, Site, SiteCreated, Status,
+        ApiErrorBody, AuditEvent, Image, ImageState, Machine, MachineChange, NewDeploy, NewImage, NewMachine,
+        NewSite, Node, Run, Site, SiteCreated, Status,
     },
     ids::Name,
 };
@@ -59,6 +59,33 @@ impl<S: Store> Control<S> {
     /// Enrolls a machine.
     pub fn create_machine(&mut self, actor: &str, new: &NewMachine, now_ms: i64) -> Result<Machine, Error> {
         self.write(now_ms, |tx| machines::create(tx, actor, new))
+    }
+
+    /// Changes what is said of a machine.
+    pub fn change_machine(
+        &mut self,
+        actor: &str,
+        id: &str,
+        change: &MachineChange,
+        now_ms: i64,
+    ) -> Result<Machine, Error> {
+        self.write(now_ms, |tx| machines::change(tx, actor, id, change))
+    }
+
+    /// Removes a machine and its node; gives what it was.
+    pub fn remove_machine(
+        &mut self,
+        actor: &str,
+        id: &str,
+        now_ms: i64,
+        rng: &mut (impl RngCore + CryptoRng),
+    ) -> Result<(Machine, Output), Error> {
+        let (machine, effects) = self.commit(now_ms, rng, |tx| machines::remove(tx, actor, id))?;
+        let mut output = self.deliver(effects, now_ms, rng)?;
+        if let Some(node) = &machine.node_id {
+            output.append(self.revoke(node));
+        }
+        Ok((machine, output))
     }
 
     /// All machines.

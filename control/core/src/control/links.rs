@@ -144,6 +144,19 @@ impl<S: Store> Control<S> {
         output
     }
 
+    /// Ends the session of a node that was removed.
+    pub(super) fn revoke(&mut self, node: &str) -> Output {
+        let mut output = Output::default();
+        if let Some(epoch) = self.sessions.of(node).map(|live| live.epoch) {
+            let to = SessionRef { node: node.to_owned(), epoch };
+            self.session_closed(node, epoch);
+            let message = "the machine of this node was removed".to_owned();
+            output.send(&to, Frame::Rejected(wire::Rejected { code: "revoked".to_owned(), message }));
+            output.close.push(to);
+        }
+        output
+    }
+
     fn command_update(
         &mut self,
         to: &SessionRef,

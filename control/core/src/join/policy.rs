@@ -81,9 +81,16 @@ pub(crate) fn admit_token(txn: &dyn ReadTxn, claim: &JoinClaim, now_ms: i64) -> 
     }
     let role = admit!(machine_role(claim));
     let machine = admit!(claimed_machine(txn, claim)?);
-    if machine.ek_fingerprint.is_some() || !machine.allow_no_tpm {
-        let reason = format!("machine {} has to join by its TPM", machine.id);
-        return refuse(RefusalCode::TpmRequired, reason);
+    let id = &machine.id;
+    if machine.ek_fingerprint.is_some() {
+        return refuse(
+            RefusalCode::TpmRequired,
+            format!("machine {id} is bound to a TPM, by which it has to join"),
+        );
+    }
+    if !machine.allow_no_tpm {
+        let way = format!("`ironwright machines set {id} --allow-no-tpm true` lets it join without");
+        return refuse(RefusalCode::TpmRequired, format!("machine {id} has to join by a TPM; {way}"));
     }
     let token = admit!(first_join(txn, claim, &machine, role, now_ms)?);
     Ok(Ok(Admitted { role, machine: Some(machine.id), site: None, token: Some(token) }))

@@ -88,7 +88,10 @@ fn give_up_rest(tx: &mut Tx<'_>, record: &Record) -> Result<(), Error> {
 
 /// Sets local boot where the run has set anything else, and reboots the ramdisk where it is running.
 fn release(tx: &mut Tx<'_>, record: &Record) -> Result<Cleanup, Error> {
-    let machine = machines::need(tx.txn, record.run.machine.as_str())?;
+    let Some(machine) = machines::get(tx.txn, record.run.machine.as_str())? else {
+        // A newer run has had the machine since and let go of it, and it was removed.
+        return Ok(Cleanup::Releasing { boot_local: None, reboot: None });
+    };
     let site = sites::get(tx.txn, record.plan.site.as_str())?;
     let (holder, lease_epoch) = site.map_or((None, 0), |site| (site.holder, site.lease_epoch));
     let holder = holder.filter(|_| !record.plan.commands.is_empty());

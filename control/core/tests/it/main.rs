@@ -7,6 +7,7 @@ mod crash;
 mod deploy;
 mod faults;
 mod gateways;
+mod machines;
 mod restart;
 mod sessions;
 mod specs;

@@ -1,6 +1,6 @@
 use ironwright_proto::{
     Message,
-    api::{NewMachine, NewSite},
+    api::{MachineChange, NewMachine, NewSite},
     envelope::pre_auth_encoding,
     wire::Envelope,
 };
@@ -162,6 +162,28 @@ fn u1_product_uuid_of_the_claim_may_have_either_byte_order() {
     }
     claim.product_uuid = "00112233-4455-6677-8899-aabbccddee00".into();
     assert_eq!(fixture.admit_tpm(&claim, EK, NOW), Err(RefusalCode::UnknownMachine));
+}
+
+#[test]
+fn a_forgotten_tpm_makes_place_for_another_one_that_comes_with_a_token() {
+    let mut fixture = Fixture::new();
+    let other = Digest([8; 32]);
+    fixture.bind("web-1", EK);
+    let claim = fixture.claim();
+    assert_eq!(fixture.admit_tpm(&claim, other, NOW), Err(RefusalCode::EkMismatch));
+    let forget = MachineChange { forget_tpm: true, ..MachineChange::default() };
+    let machine = fixture.tx(|tx| machines::change(tx, "alice", "web-1", &forget));
+    assert_eq!(machine.ek_fingerprint, None);
+    let bare = JoinClaim { join_token: String::new(), ..claim.clone() };
+    for ek in [EK, other] {
+        assert_eq!(fixture.admit_tpm(&bare, ek, NOW), Err(RefusalCode::TokenMissing));
+    }
+    assert!(fixture.admit_tpm(&claim, other, NOW).unwrap().token.is_some());
+    fixture.bind("web-1", other);
+    assert_eq!(fixture.admit_tpm(&claim, EK, NOW), Err(RefusalCode::EkMismatch));
+    fixture.bind("web-2", EK);
+    fixture.tx(|tx| machines::remove(tx, "alice", "web-2"));
+    assert_eq!(fixture.store.read(|txn| machines::by_ek(txn, &EK)).unwrap(), None);
 }
 
 #[test]
