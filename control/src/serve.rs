@@ -62,7 +62,7 @@ const API_LIMITS: ListenerLimits = ListenerLimits {
 /// A whole fleet may be behind one NAT with a connection each, and come back at once after a restart.
 const GATEWAY_LIMITS: ListenerLimits = ListenerLimits {
     name: "gateway",
-    connections: 16_384,
+    connections: 32_768,
     per_client: PerClient::Handshakes(1024),
     window_bytes: 1 << 20,
 };
@@ -287,8 +287,8 @@ fn tell_of_lost_images(images: &[Image], blobs: &BlobStore) {
     for image in lost_images(images, blobs) {
         tracing::error!(
             image = %image.name,
-            "the bytes of this image are missing in the folder `{BLOBS_DIR}`; restore them, or add them again under \
-             another name"
+            "the bytes of this image are missing in the folder `{BLOBS_DIR}`; restore them, or remove the image \
+             and add it again"
         );
     }
 }

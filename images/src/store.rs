@@ -15,7 +15,7 @@ use std::{
 };
 
 use sha2::{Digest as _, Sha256};
-use tempfile::NamedTempFile;
+use tempfile::{Builder, NamedTempFile, TempPath};
 
 /// Why the store did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -116,6 +116,18 @@ impl Store {
     /// Where the object is, or would be.
     pub fn path(&self, digest: &[u8; 32]) -> PathBuf {
         self.objects.join(hex::encode(digest))
+    }
+
+    /// Takes an object out at once; its space is free when the result is dropped and nobody reads it any more. `None`
+    /// where there is none.
+    pub fn take_out(&self, digest: &[u8; 32]) -> Result<Option<TempPath>, StoreError> {
+        let path = self.path(digest);
+        let out = Builder::new().make_in(&self.tmp, |out| fs::rename(&path, out));
+        match out {
+            Ok(out) => Ok(Some(out.into_temp_path())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(failed("taking out", &path)(e)),
+        }
     }
 
     /// Removes all objects that are not in `keep`; returns the bytes that became free. Objects being read
@@ -251,6 +263,22 @@ mod tests {
             matches!(&error, StoreError::Io { source, .. } if source.kind() == io::ErrorKind::FileTooLarge)
         );
         assert_eq!(count(&root.path().join("tmp")) + count(&root.path().join("sha256")), 0);
+    }
+
+    #[test]
+    fn an_object_that_is_taken_out_is_gone_and_stays_readable_where_it_is_open() {
+        let root = tempfile::tempdir().unwrap();
+        let store = Store::at(root.path()).unwrap();
+        let stored = store.ingest(&mut &b"abc"[..], 3, None).unwrap();
+        let open = store.open(&stored.digest).unwrap().unwrap();
+        let out = store.take_out(&stored.digest).unwrap().unwrap();
+        assert!(!store.contains(&stored.digest));
+        assert!(store.take_out(&stored.digest).unwrap().is_none(), "once");
+        drop(out);
+        assert_eq!(count(&root.path().join("tmp")), 0);
+        let mut bytes = String::new();
+        open.range(0, 3).unwrap().read_to_string(&mut bytes).unwrap();
+        assert_eq!(bytes, "abc");
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! | POST, GET `/v1/machines`, GET `/v1/machines/{id}` | [`NewMachine`] | [`Machine`] |
 //! | PATCH `/v1/machines/{id}` | [`MachineChange`] | [`Machine`] |
 //! | DELETE `/v1/machines/{id}` | – | the [`Machine`] that it was |
-//! | POST, GET `/v1/images`, GET `/v1/images/{name}` | [`NewImage`] | [`Image`] |
+//! | POST, GET `/v1/images`, GET, DELETE `/v1/images/{name}` | [`NewImage`] | [`Image`] |
 //! | PUT `/v1/images/{name}/bytes` | the bytes | [`Image`] |
 //! | POST `/v1/deploys` | [`NewDeploy`] | [`Run`] |
 //! | GET `/v1/runs`, `/v1/runs/{id}` | – | [`Run`] |
@@ -183,7 +183,7 @@ pub struct Machine {
 pub struct NewImage {
     /// Name of the image.
     pub name: Name,
-    /// `http://`, `https://` or (from control's own disk) `file:///` URL.
+    /// `http://` or `https://` URL, or a `file:///` URL below the image folder that control's config names.
     pub url: String,
     /// Refuse the bytes if they have another digest.
     #[serde(default)]
@@ -276,6 +276,62 @@ impl RunState {
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled)
     }
+}
+
+/// What `POST /v1/nodes/{id}/commands` takes: an order that a person gives to one node.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct NewCommand {
+    /// `inventory.collect` or `node.reboot`.
+    pub kind: String,
+    /// Not to be run again where the agent crashes in the middle, even if that would do no harm.
+    #[serde(default)]
+    pub at_most_once: bool,
+    /// It fails if it has not been started within so many seconds.
+    #[serde(default = "default_within_s")]
+    pub within_s: u32,
+}
+
+const fn default_within_s() -> u32 {
+    600
+}
+
+/// State of a [`Command`].
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum CommandState {
+    /// It waits for the node.
+    Queued,
+    /// It is on its way.
+    Sent,
+    /// The agent has it.
+    Running,
+    /// Ended well.
+    Succeeded,
+    /// Ended with an error.
+    Failed,
+    /// The agent did not begin it.
+    Refused,
+    /// Of a newer control.
+    #[serde(other)]
+    Unknown,
+}
+
+/// An order to one node.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Command {
+    /// Id of the command.
+    pub id: String,
+    /// The node that runs it.
+    pub node: String,
+    /// What it is.
+    pub kind: String,
+    /// State of the command.
+    pub state: CommandState,
+    /// Of one that succeeded: `rebooted`, or nothing.
+    pub outcome: String,
+    /// Of one that failed or was refused.
+    pub error: Option<ApiErrorBody>,
 }
 
 /// A durable workflow.

@@ -22,6 +22,9 @@ pub enum Error {
     /// No run of that id.
     #[error("there is no run `{0}`")]
     UnknownRun(String),
+    /// No command of that id.
+    #[error("there is no command `{0}`")]
+    UnknownCommand(String),
     /// No node of that id.
     #[error("there is no node `{0}`")]
     UnknownNode(String),
@@ -50,6 +53,17 @@ pub enum Error {
     /// An upload or a fetch ended that was not under way.
     #[error("image `{0}` is not being fetched")]
     ImageNotFetching(Name),
+    /// It can be removed once it is ready or has failed.
+    #[error("image `{0}` is still being fetched; wait until it is ready or has failed")]
+    ImageFetching(Name),
+    /// A run that has not ended puts it on a disk.
+    #[error("run `{run}` deploys image `{image}`; wait for it or cancel it")]
+    ImageInUse {
+        /// Its name.
+        image: Name,
+        /// The run.
+        run: String,
+    },
     /// Every disk that the hint allows is too small.
     #[error(
         "image `{image}` needs {image_bytes} bytes; the largest disk of machine `{machine}` that the hint allows has \
@@ -123,11 +137,14 @@ impl Error {
             Self::UnknownSite(_) => "unknown_site",
             Self::UnknownRun(_) => "unknown_run",
             Self::UnknownNode(_) => "unknown_node",
+            Self::UnknownCommand(_) => "unknown_command",
             Self::MachineExists(_) => "machine_exists",
             Self::MacTaken { .. } => "mac_taken",
             Self::ImageExists(_) => "image_exists",
             Self::ImageNotReady { .. } => "image_not_ready",
             Self::ImageNotFetching(_) => "image_not_fetching",
+            Self::ImageFetching(_) => "image_fetching",
+            Self::ImageInUse { .. } => "image_in_use",
             Self::ImageTooLarge { .. } => "image_too_large",
             Self::MachineBusy { .. } => "machine_busy",
             Self::MachineActive { .. } => "machine_active",
@@ -141,7 +158,11 @@ impl Error {
     pub const fn field(&self) -> Option<&'static str> {
         match self {
             Self::UnknownMachine(_) | Self::MachineBusy { .. } => Some("machine"),
-            Self::UnknownImage(_) | Self::ImageNotReady { .. } | Self::ImageTooLarge { .. } => Some("image"),
+            Self::UnknownImage(_)
+            | Self::ImageNotReady { .. }
+            | Self::ImageFetching(_)
+            | Self::ImageInUse { .. }
+            | Self::ImageTooLarge { .. } => Some("image"),
             Self::UnknownSite(_) => Some("site"),
             Self::MachineActive { .. } => Some("replace"),
             Self::MachineExists(_) => Some("id"),
@@ -159,12 +180,15 @@ impl Error {
             | Self::UnknownImage(_)
             | Self::UnknownSite(_)
             | Self::UnknownRun(_)
+            | Self::UnknownCommand(_)
             | Self::UnknownNode(_) => 404,
             Self::MachineExists(_)
             | Self::MacTaken { .. }
             | Self::ImageExists(_)
             | Self::ImageNotReady { .. }
             | Self::ImageNotFetching(_)
+            | Self::ImageFetching(_)
+            | Self::ImageInUse { .. }
             | Self::MachineBusy { .. }
             | Self::MachineActive { .. }
             | Self::RunEnded(_) => 409,

@@ -4,6 +4,8 @@
 //!   register ──▶ Fetching ──▶ Ready        the digest never changes
 //!      ▲            └───────▶ Failed
 //!      └── again ──────────────┘
+//!
+//!   remove, from Ready or Failed: the name is free again
 //! ```
 
 use ironwright_proto::{
@@ -16,6 +18,7 @@ use serde_json::json;
 use crate::{
     audit,
     error::Error,
+    runs,
     store::ReadTxn,
     table::Table,
     tx::{Tx, failure},
@@ -133,6 +136,25 @@ fn fetching(txn: &dyn ReadTxn, name: &Name) -> Result<Record, Error> {
     Ok(record)
 }
 
+/// Forgets an image that no run puts on a disk. Gives what it was.
+pub(crate) fn remove(tx: &mut Tx<'_>, actor: &str, name: &str) -> Result<Image, Error> {
+    let image = need(tx.txn, name)?;
+    if image.state == ImageState::Fetching {
+        return Err(Error::ImageFetching(image.name));
+    }
+    if let Some(run) = runs::open_of_image(tx.txn, &image.name)? {
+        return Err(Error::ImageInUse { image: image.name, run });
+    }
+    IMAGES.delete(tx.txn, name)?;
+    audit::append(tx, actor, "image.removed", name, json!({"digest": image.digest}))?;
+    Ok(image)
+}
+
+/// Whether an image has these bytes.
+pub(crate) fn has_bytes(txn: &dyn ReadTxn, digest: &Digest) -> Result<bool, Error> {
+    Ok(all(txn)?.iter().any(|image| image.digest.as_ref() == Some(digest)))
+}
+
 /// After a start: gives what has to be fetched again, and fails uploads, whose bytes nobody will send again.
 pub(crate) fn resume(tx: &mut Tx<'_>) -> Result<Vec<Image>, Error> {
     let (mut again, mut cut_off) = (Vec::new(), Vec::new());
@@ -199,6 +221,23 @@ mod tests {
         assert_eq!(image.digest, None);
         run(&store, |tx| register(tx, "admin", &new(Some(Digest([2; 32]))))).unwrap();
         assert_eq!(run(&store, |tx| fetched(tx, &name, &facts(2))).unwrap().state, ImageState::Ready);
+    }
+
+    #[test]
+    fn a_removed_image_frees_its_name_and_a_fetch_is_left_alone() {
+        let store = MemStore::new();
+        let name = "debian-12".parse().unwrap();
+        assert!(matches!(run(&store, |tx| remove(tx, "admin", "debian-12")), Err(Error::UnknownImage(_))));
+        run(&store, |tx| register(tx, "admin", &new(None))).unwrap();
+        assert!(matches!(run(&store, |tx| remove(tx, "admin", "debian-12")), Err(Error::ImageFetching(_))));
+        run(&store, |tx| fetched(tx, &name, &facts(1))).unwrap();
+        assert!(store.read(|txn| has_bytes(txn, &Digest([1; 32]))).unwrap());
+        run(&store, |tx| remove(tx, "admin", "debian-12")).unwrap();
+        assert!(!store.read(|txn| has_bytes(txn, &Digest([1; 32]))).unwrap());
+        let log = store.read(|txn| audit::after(txn, 0, 10)).unwrap();
+        assert_eq!(log.last().map(|event| (&*event.actor, &*event.action)), Some(("admin", "image.removed")));
+        run(&store, |tx| register(tx, "admin", &new(None))).unwrap();
+        assert_eq!(run(&store, |tx| fetched(tx, &name, &facts(2))).unwrap().digest, Some(Digest([2; 32])));
     }
 
     #[test]

@@ -49,6 +49,18 @@ pub(super) async fn create(
     Ok((StatusCode::ACCEPTED, Json(image)))
 }
 
+pub(super) async fn remove(
+    State(api): State<Api>,
+    Extension(Actor(actor)): Extension<Actor>,
+    Path(name): Path<String>,
+) -> Result<Json<Image>, Failure> {
+    let image = api.driver.call(move |core, now_ms| core.remove_image(&actor, &name, now_ms)).await??;
+    if let Some(digest) = image.digest {
+        api.transfers.forget(digest).await?;
+    }
+    Ok(Json(image))
+}
+
 /// `?digest=sha256:…`
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

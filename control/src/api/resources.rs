@@ -5,8 +5,10 @@ use axum::{
     extract::{Path, State},
 };
 use http::StatusCode;
+use ironwright_control_core::{Error, NodeOrder};
 use ironwright_proto::api::{
-    AuditEvent, Machine, MachineChange, NewMachine, NewSite, Node, Site, SiteCreated, Status,
+    AuditEvent, Command, Machine, MachineChange, NewCommand, NewMachine, NewSite, Node, Site, SiteCreated,
+    Status,
 };
 use rand::rngs::OsRng;
 use serde::Deserialize;
@@ -16,6 +18,7 @@ use super::{
     auth::Actor,
     extract::{JsonBody, QueryString, created},
 };
+use crate::driver::Core;
 
 /// Events of one answer.
 const MAX_EVENTS: usize = 1_000;
@@ -88,6 +91,30 @@ pub(super) async fn nodes(State(api): State<Api>) -> Answer<Vec<Node>> {
 
 pub(super) async fn node(State(api): State<Api>, Path(id): Path<String>) -> Answer<Node> {
     Ok(Json(api.driver.call(move |core, _| core.node(&id)).await??))
+}
+
+pub(super) async fn order(
+    State(api): State<Api>,
+    Extension(Actor(actor)): Extension<Actor>,
+    Path(node): Path<String>,
+    JsonBody(new): JsonBody<NewCommand>,
+) -> Created<Command> {
+    let ordered = move |core: &mut Core, now_ms: i64| {
+        let order = NodeOrder {
+            node,
+            kind: new.kind,
+            at_most_once: new.at_most_once,
+            min_generation: 0,
+            not_after_ms: now_ms.saturating_add(i64::from(new.within_s) * 1000),
+        };
+        let (id, output) = core.order(&actor, &order, now_ms, &mut OsRng)?;
+        Ok::<_, Error>((core.command(&id)?, output))
+    };
+    Ok(created(api.driver.call_with_output(ordered).await??))
+}
+
+pub(super) async fn command(State(api): State<Api>, Path(id): Path<String>) -> Answer<Command> {
+    Ok(Json(api.driver.call(move |core, _| core.command(&id)).await??))
 }
 
 /// `?after=SEQ&limit=N`

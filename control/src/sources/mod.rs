@@ -21,6 +21,7 @@ use std::{io, pin::Pin};
 use bytes::Bytes;
 use futures::Stream;
 use ironwright_images::table::TableError;
+use ironwright_proto::api::ApiErrorBody;
 
 pub(crate) use self::{
     file::ImageFolder,
@@ -86,6 +87,9 @@ enum SourceError {
     /// Control's own disk.
     #[error("control could not store the image: {0}")]
     Storing(String),
+    /// At the moment these bytes were whole, another image of the same bytes was removed with them.
+    #[error("the image's bytes were removed with another image of the same digest; add the image again")]
+    Removed,
     /// Control is being shut down; not the image's fault.
     #[error("control is stopping")]
     Stopping,
@@ -96,7 +100,7 @@ impl SourceError {
         match self {
             Self::Unreachable { .. } => "source_unreachable",
             Self::FileRefused(_) => FILE_REFUSED,
-            Self::UploadBroken(_) => "interrupted",
+            Self::UploadBroken(_) | Self::Removed => "interrupted",
             Self::TooLarge { .. } => "too_large",
             Self::TooSlow(_) => TOO_SLOW,
             Self::UnknownFormat(_) => "unknown_format",
@@ -107,5 +111,9 @@ impl SourceError {
             Self::Storing(_) => "internal",
             Self::Stopping => "stopping",
         }
+    }
+
+    fn to_api(&self) -> ApiErrorBody {
+        ApiErrorBody { code: self.code().to_owned(), message: self.to_string(), field: None }
     }
 }

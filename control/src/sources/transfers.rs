@@ -12,7 +12,7 @@ use std::{
 use ironwright_control_core::images::ImageFacts;
 use ironwright_images::store::Store;
 use ironwright_proto::{
-    api::{ApiErrorBody, Image},
+    api::Image,
     ids::{Digest, Name},
 };
 use tokio::{
@@ -32,7 +32,7 @@ use super::{
     turns::{Turn, Turns},
     web,
 };
-use crate::driver::{Handle, Stopped};
+use crate::driver::{Core, Handle, Stopped};
 
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 /// A refused upload is read on for this long.
@@ -134,6 +134,28 @@ impl Transfers {
         task.await.map_err(|_| Stopped)?
     }
 
+    /// Removes bytes that no image has any more. A failure costs only space, which the next start takes back.
+    pub(crate) async fn forget(&self, digest: Digest) -> Result<(), Stopped> {
+        let store = self.store.clone();
+        // On the driver, as the reports of other transfers are: one that ends now finds its bytes, or finds them gone.
+        let out = self
+            .driver
+            .call(move |core, _| match core.image_has_bytes(&digest) {
+                Ok(false) => store.take_out(&digest.0).map_err(|e| e.to_string()),
+                Ok(true) => Ok(None),
+                Err(e) => Err(e.to_string()),
+            })
+            .await?;
+        match out {
+            // Unlinking a large file takes time.
+            Ok(out) => drop(tokio::task::spawn_blocking(move || drop(out))),
+            Err(error) => {
+                tracing::warn!(%digest, error, "the bytes of a removed image stay until the next start")
+            }
+        }
+        Ok(())
+    }
+
     async fn store(
         &self,
         name: &Name,
@@ -182,11 +204,15 @@ impl Transfers {
         let reported = match result {
             Err(SourceError::Stopping) => return Err(Stopped),
             Ok(facts) => {
-                self.driver.call(move |core, now_ms| core.image_fetched(&name, &facts, now_ms)).await?
+                let store = self.store.clone();
+                let fetched = move |core: &mut Core, now_ms| match store.contains(&facts.digest.0) {
+                    true => core.image_fetched(&name, &facts, now_ms),
+                    false => core.image_failed(&name, SourceError::Removed.to_api(), now_ms),
+                };
+                self.driver.call(fetched).await?
             }
             Err(error) => {
-                let body =
-                    ApiErrorBody { code: error.code().to_owned(), message: error.to_string(), field: None };
+                let body = error.to_api();
                 self.driver.call(move |core, now_ms| core.image_failed(&name, body, now_ms)).await?
             }
         };

@@ -18,6 +18,7 @@ const ROUTES: &[(Method, &str)] = &[
     (Method::GET, "/v1/images"),
     (Method::GET, "/v1/images/i-1"),
     (Method::PUT, "/v1/images/i-1/bytes"),
+    (Method::DELETE, "/v1/images/i-1"),
     (Method::POST, "/v1/deploys"),
     (Method::GET, "/v1/runs"),
     (Method::GET, "/v1/runs/r-1"),
@@ -25,6 +26,8 @@ const ROUTES: &[(Method, &str)] = &[
     (Method::POST, "/v1/runs/r-1/cancel"),
     (Method::GET, "/v1/nodes"),
     (Method::GET, "/v1/nodes/n-1"),
+    (Method::POST, "/v1/nodes/n-1/commands"),
+    (Method::GET, "/v1/commands/c-1"),
     (Method::GET, "/v1/events"),
     (Method::PATCH, "/v1/machines/m-1"),
     (Method::DELETE, "/v1/machines/m-1"),
@@ -76,6 +79,8 @@ async fn unknown_routes_and_methods_are_typed_errors() {
         (Method::GET, "/v1/runs/none", StatusCode::NOT_FOUND, "unknown_run"),
         (Method::GET, "/v1/runs/none/watch", StatusCode::NOT_FOUND, "unknown_run"),
         (Method::GET, "/v1/images/none", StatusCode::NOT_FOUND, "unknown_image"),
+        (Method::DELETE, "/v1/images/none", StatusCode::NOT_FOUND, "unknown_image"),
+        (Method::GET, "/v1/commands/none", StatusCode::NOT_FOUND, "unknown_command"),
         (Method::GET, "/v1/events?limit=x", StatusCode::UNPROCESSABLE_ENTITY, "bad_request"),
     ] {
         let (found, body) = rig.api.bytes(method.clone(), path, "").await;

@@ -67,6 +67,12 @@ async fn a_run_is_watched_while_its_commands_go_to_agents() {
     assert_eq!((args.mac.as_str(), args.machine_id.as_str()), ("52:54:00:12:34:56", "web-1"));
     let mut lines = rig.api.lines::<Run>(&format!("/v1/runs/{}/watch", deploy.run.id)).await;
     until(&mut lines, |run| run.steps[0].state == RunState::Running).await;
+    let (status, answer) = rig.api.bytes(Method::DELETE, "/v1/images/tiny", "").await;
+    assert_eq!(
+        (status, &answer["error"]["code"]),
+        (StatusCode::CONFLICT, &json!("image_in_use")),
+        "{answer}"
+    );
 
     let Deploy { mut agent, prepare, .. } = deploy;
     let (command_id, phase) = (prepare.id.clone(), "fetch".to_owned());

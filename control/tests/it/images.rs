@@ -166,6 +166,32 @@ async fn images_are_uploaded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_bytes_of_removed_images_go_with_the_last_of_them() {
+    let rig = Rig::start().await;
+    let blobs = rig.dir.path().join("control/blobs");
+    let count = |folder: &str| std::fs::read_dir(blobs.join(folder)).unwrap().count();
+    for path in ["/v1/images/one/bytes", "/v1/images/two/bytes"] {
+        let (status, answer) = rig.api.bytes(Method::PUT, path, raw(1_000)).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+    }
+    assert_eq!(count("sha256"), 1, "equal bytes are kept once");
+    let (status, answer) = rig.api.bytes(Method::DELETE, "/v1/images/one", "").await;
+    assert_eq!((status, &answer["name"]), (StatusCode::OK, &json!("one")));
+    assert_eq!(count("sha256"), 1, "the other image has them");
+    let (status, _) = rig.api.bytes(Method::DELETE, "/v1/images/two", "").await;
+    assert_eq!((status, count("sha256")), (StatusCode::OK, 0));
+    let (status, answer) = rig.api.bytes(Method::DELETE, "/v1/images/two", "").await;
+    assert_eq!((status, &answer["error"]["code"]), (StatusCode::NOT_FOUND, &json!("unknown_image")));
+    let (status, answer) = rig.api.bytes(Method::PUT, "/v1/images/two/bytes", raw(2_000)).await;
+    assert_eq!(
+        (status, &answer["digest"]),
+        (StatusCode::OK, &json!(digest(&raw(2_000)))),
+        "the name is free"
+    );
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_upload_that_cannot_fit_is_refused_before_it_is_sent() {
     let rig = Rig::start().await;
     let mut stream = connect(rig.api.address, tls(&rig.ca(), None, b"http/1.1")).await.unwrap();

@@ -31,7 +31,7 @@ pub(crate) use dispatch::dispatch;
 pub(crate) use elsewhere::{called_back, leave_call_back, waiting};
 pub(crate) use ingest::{Ingested, ingest};
 pub use person::NodeOrder;
-pub(crate) use person::order as order_by_person;
+pub(crate) use person::{order as order_by_person, show};
 pub(crate) use reconcile::{AgentSide, reconcile};
 
 use crate::{

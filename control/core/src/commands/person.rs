@@ -1,10 +1,13 @@
 //! Orders that a person gives to one node, outside any run.
 
-use ironwright_proto::kinds::{self, Role};
+use ironwright_proto::{
+    api,
+    kinds::{self, Role},
+};
 use serde_json::json;
 
-use super::{Order, create, has_room};
-use crate::{audit, error::Error, nodes, specs, tx::Tx};
+use super::{Order, State, create, get, has_room};
+use crate::{audit, error::Error, nodes, specs, store::ReadTxn, tx::Tx};
 
 /// What may be ordered: kinds without arguments.
 const KINDS: [&str; 2] = [kinds::INVENTORY_COLLECT, kinds::NODE_REBOOT];
@@ -22,6 +25,21 @@ pub struct NodeOrder {
     pub min_generation: u64,
     /// It fails if it has not been started by then; in ms since the Unix epoch, by control's clock.
     pub not_after_ms: i64,
+}
+
+/// A command as the API shows it.
+pub(crate) fn show(txn: &dyn ReadTxn, id: &str) -> Result<api::Command, Error> {
+    let command = get(txn, id)?.ok_or_else(|| Error::UnknownCommand(audit::clip(id)))?;
+    let state = match command.state {
+        State::Queued => api::CommandState::Queued,
+        State::Sent => api::CommandState::Sent,
+        State::Running => api::CommandState::Running,
+        State::Succeeded => api::CommandState::Succeeded,
+        State::Failed => api::CommandState::Failed,
+        State::Refused => api::CommandState::Refused,
+    };
+    let (outcome, error) = (command.outcome.clone(), command.error.clone());
+    Ok(api::Command { id: command.id, node: command.node, kind: command.kind, state, outcome, error })
 }
 
 /// Gives the order; gives the command's id.

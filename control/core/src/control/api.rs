@@ -2,10 +2,10 @@
 
 use ironwright_proto::{
     api::{
-        ApiErrorBody, AuditEvent, Image, ImageState, Machine, MachineChange, NewDeploy, NewImage, NewMachine,
-        NewSite, Node, Run, Site, SiteCreated, Status,
+        ApiErrorBody, AuditEvent, Command, Image, ImageState, Machine, MachineChange, NewDeploy, NewImage,
+        NewMachine, NewSite, Node, Run, Site, SiteCreated, Status,
     },
-    ids::Name,
+    ids::{Digest, Name},
 };
 use rand::{CryptoRng, RngCore};
 
@@ -144,6 +144,16 @@ impl<S: Store> Control<S> {
         Ok(self.with_fetched(self.store.read(|txn| images::need(txn, name))?))
     }
 
+    /// Forgets an image; gives what it was. Whether its bytes are still wanted says [`Self::image_has_bytes`].
+    pub fn remove_image(&mut self, actor: &str, name: &str, now_ms: i64) -> Result<Image, Error> {
+        self.write(now_ms, |tx| images::remove(tx, actor, name))
+    }
+
+    /// Whether an image has these bytes.
+    pub fn image_has_bytes(&self, digest: &Digest) -> Result<bool, Error> {
+        self.store.read(|txn| images::has_bytes(txn, digest))
+    }
+
     fn with_fetched(&self, mut image: Image) -> Image {
         if image.state == ImageState::Fetching {
             image.fetched_bytes = self.memory.fetched.get(image.name.as_str()).copied().unwrap_or(0);
@@ -192,6 +202,11 @@ impl<S: Store> Control<S> {
     ) -> Result<(String, Output), Error> {
         let (id, effects) = self.commit(now_ms, rng, |tx| commands::order_by_person(tx, actor, new))?;
         Ok((id, self.deliver(effects, now_ms, rng)?))
+    }
+
+    /// One command.
+    pub fn command(&self, id: &str) -> Result<Command, Error> {
+        self.store.read(|txn| commands::show(txn, id))
     }
 
     /// Ends a run early.

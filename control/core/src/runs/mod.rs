@@ -119,6 +119,17 @@ pub(crate) fn step(tx: &mut Tx<'_>, id: &str) -> Result<(), Error> {
     save(tx, Some(&before), record)
 }
 
+/// A run that has not ended and puts this image on a disk.
+pub(crate) fn open_of_image(txn: &dyn ReadTxn, image: &Name) -> Result<Option<String>, Error> {
+    for id in BY_MACHINE.all(txn)? {
+        let run = RUNS.get(txn, &id)?.map(|record| record.run);
+        if run.is_some_and(|run| run.image == *image && !run.state.is_final()) {
+            return Ok(Some(id));
+        }
+    }
+    Ok(None)
+}
+
 fn save(tx: &mut Tx<'_>, before: Option<&Record>, mut record: Record) -> Result<(), Error> {
     if before == Some(&record) {
         return Ok(());

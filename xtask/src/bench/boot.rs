@@ -1,4 +1,4 @@
-//! Figures, each with its goal, printed and kept as JSON.
+//! `bench boot`: sizes of the initramfs, and times from power-on to a deployed disk.
 
 use std::{
     fs,
@@ -13,8 +13,8 @@ use ironwright_qemu_tests::{
     image,
     machine::MachineSpec,
 };
-use serde::Serialize;
 
+use super::{Figure, report};
 use crate::{cargo, setup};
 
 const MEGABYTE: f64 = 1e6;
@@ -28,36 +28,8 @@ const LITTLE_MEMORY_MIB: u32 = 512;
 const SESSION_OPEN: &str = "session open, ";
 const AFTER_KERNEL: &str = " s after the kernel started";
 
-/// One figure. Smaller is better.
-#[derive(Debug, Serialize)]
-struct Figure {
-    name: &'static str,
-    value: f64,
-    unit: &'static str,
-    /// What it is compared with, measured in the same run.
-    peer: Option<&'static str>,
-    peer_value: Option<f64>,
-    ratio: Option<f64>,
-    goal: Option<f64>,
-    met: Option<bool>,
-}
-
-impl Figure {
-    fn new(name: &'static str, value: f64, unit: &'static str) -> Self {
-        Self { name, value, unit, peer: None, peer_value: None, ratio: None, goal: None, met: None }
-    }
-
-    fn goal(self, goal: f64) -> Self {
-        Self { goal: Some(goal), met: Some(self.value <= goal), ..self }
-    }
-
-    fn peer(self, peer: &'static str, peer_value: f64) -> Self {
-        Self { peer: Some(peer), peer_value: Some(peer_value), ratio: Some(self.value / peer_value), ..self }
-    }
-}
-
 /// Sizes of the initramfs; times of a boot and a deploy.
-pub(crate) fn boot() -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     setup::run()?;
     cargo::build_programs()?;
     let cloud = Kernel::fetch(CLOUD_KERNEL)?;
@@ -114,32 +86,6 @@ fn seconds_to_session(line: &str) -> Result<f64> {
     number.and_then(|(number, _)| number.parse().ok()).with_context(|| format!("the console said {line:?}"))
 }
 
-/// Prints the figures and writes `target/bench/NAME.json`.
-fn report(name: &str, figures: &[Figure]) -> Result<()> {
-    for figure in figures {
-        println!("{}", line(figure));
-    }
-    let folder = artifacts::target_folder()?.join("bench");
-    fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-    let path = folder.join(format!("{name}.json"));
-    fs::write(&path, serde_json::to_string_pretty(figures)? + "\n")
-        .with_context(|| format!("writing {}", path.display()))?;
-    println!("written to {}", path.display());
-    Ok(())
-}
-
-fn line(figure: &Figure) -> String {
-    let Figure { name, value, unit, peer, peer_value, ratio, goal, met } = figure;
-    let mut words = vec![format!("{name:<26} {value:>8.1} {unit:<2}")];
-    if let (Some(goal), Some(met)) = (goal, met) {
-        words.push(format!("goal {goal} {unit}: {}", if *met { "met" } else { "MISSED" }));
-    }
-    if let (Some(peer), Some(peer_value), Some(ratio)) = (peer, peer_value, ratio) {
-        words.push(format!("{ratio:.2} × {peer} ({peer_value:.1} {unit})"));
-    }
-    words.join("  ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,18 +95,5 @@ mod tests {
         let line = "ironwright: session: session open, 7.61 s after the kernel started";
         assert!((seconds_to_session(line).unwrap() - 7.61).abs() < 1e-9);
         assert!(seconds_to_session("ironwright: session: session lost").is_err());
-    }
-
-    #[test]
-    fn a_figure_knows_its_goal_and_its_peer() {
-        let figure = Figure::new("size", 12.0, "MB").goal(15.0).peer("other", 48.0);
-        let json = serde_json::to_value(&figure).unwrap();
-        let expected = serde_json::json!({
-            "name": "size", "value": 12.0, "unit": "MB", "peer": "other", "peer_value": 48.0, "ratio": 0.25,
-            "goal": 15.0, "met": true,
-        });
-        assert_eq!(json, expected);
-        assert!(line(&figure).ends_with("goal 15 MB: met  0.25 × other (48.0 MB)"));
-        assert_eq!(Figure::new("size", 15.1, "MB").goal(15.0).met, Some(false));
     }
 }
