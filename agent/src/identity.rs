@@ -73,7 +73,7 @@ struct Credentials {
 
 impl Identity {
     /// Checks a grant for `key` against the pinned CA; keeps a copy in `file` where one is named.
-    pub(crate) fn from_grant(
+    pub fn from_grant(
         grant: &JoinGrant,
         key: Arc<dyn NodeSigner>,
         ca_pin: Digest,

@@ -77,6 +77,12 @@ impl SoftKey {
         made.map(Self).map_err(|source| KeyError::Crypto { doing: "generating", source })
     }
 
+    /// The key of a PKCS#8 text in PEM.
+    pub fn from_pem(pem: &str) -> Result<Self, KeyError> {
+        let read = KeyPair::from_pem_and_sign_algo(pem, &rcgen::PKCS_ECDSA_P256_SHA256);
+        read.map(Self).map_err(|source| KeyError::Crypto { doing: "reading", source })
+    }
+
     /// Reads the key of a PKCS#8 PEM file, or makes one and writes it (mode 600, synced) where there is no
     /// file.
     pub fn load_or_create(path: &Path) -> Result<Self, KeyError> {
@@ -95,8 +101,7 @@ impl SoftKey {
         }
         let mut pem = String::new();
         io::Read::read_to_string(&mut io::Read::take(file, MAX_KEY_FILE), &mut pem).map_err(reading)?;
-        let read = KeyPair::from_pem_and_sign_algo(&pem, &rcgen::PKCS_ECDSA_P256_SHA256);
-        read.map(Self).map_err(|source| KeyError::Crypto { doing: "reading", source })
+        Self::from_pem(&pem)
     }
 
     fn create(path: &Path) -> Result<Self, KeyError> {

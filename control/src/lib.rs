@@ -22,6 +22,7 @@ mod net;
 mod serve;
 mod sources;
 mod store;
+pub mod testing;
 
 pub use self::{
     ca::CaError,

@@ -29,6 +29,7 @@ const RAMDISK: &str = "ironwright-ramdisk";
 const SITE: &str = "ironwright-site";
 const CONTROL: &str = "ironwright-control";
 const SIM: &str = "ironwright-sim";
+const BENCH: &str = "ironwright-bench";
 const CLI: &str = "ironwright";
 const QEMU_TESTS: &str = "ironwright-qemu-tests";
 const XTASK: &str = "xtask";
@@ -48,6 +49,7 @@ const ROOMS: &[Room] = &[
     // Images, because control tells an image's format and size while it takes it in.
     room(CONTROL, 3, &[PROTO, TPM, IMAGES, CONTROL_CORE]),
     room(SIM, 4, &[PROTO, AGENT_CORE, CONTROL_CORE]),
+    room(BENCH, 4, &[PROTO, AGENT, CONTROL]),
     // The simulator, because there is one program.
     room(CLI, 4, &[PROTO, IMAGES, AGENT, SITE, CONTROL, SIM]),
     // Drives built programs only.

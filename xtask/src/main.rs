@@ -64,6 +64,12 @@ enum Command {
 enum Bench {
     /// Sizes of the initramfs, and times from kernel to session and to a deployed disk.
     Boot,
+    /// Agents with sessions at one control: memory, dispatch, durable commands, and a fleet that comes back.
+    Gateway {
+        /// How many agents.
+        #[arg(long, default_value_t = 20_000)]
+        sessions: usize,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
@@ -76,6 +82,7 @@ fn main() -> anyhow::Result<()> {
         Command::Arrows => arrows::check(),
         Command::Nightly { first, seeds } => nightly::run(first, seeds),
         Command::Bench(Bench::Boot) => bench::boot(),
+        Command::Bench(Bench::Gateway { sessions }) => bench::gateway(sessions),
     }
 }
 
