@@ -150,7 +150,7 @@ impl Transfers {
             // Unlinking a large file takes time.
             Ok(out) => drop(tokio::task::spawn_blocking(move || drop(out))),
             Err(error) => {
-                tracing::warn!(%digest, error, "the bytes of a removed image stay until the next start")
+                tracing::warn!(%digest, error, "the bytes of a removed image stay until the next start");
             }
         }
         Ok(())
@@ -205,9 +205,12 @@ impl Transfers {
             Err(SourceError::Stopping) => return Err(Stopped),
             Ok(facts) => {
                 let store = self.store.clone();
-                let fetched = move |core: &mut Core, now_ms| match store.contains(&facts.digest.0) {
-                    true => core.image_fetched(&name, &facts, now_ms),
-                    false => core.image_failed(&name, SourceError::Removed.to_api(), now_ms),
+                let fetched = move |core: &mut Core, now_ms| {
+                    if store.contains(&facts.digest.0) {
+                        core.image_fetched(&name, &facts, now_ms)
+                    } else {
+                        core.image_failed(&name, SourceError::Removed.to_api(), now_ms)
+                    }
                 };
                 self.driver.call(fetched).await?
             }
